@@ -7,7 +7,7 @@ mod late;
 mod plans;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crds::view;
@@ -74,8 +74,6 @@ pub struct Core {
     outbox: Vec<Write>,
     notices: Vec<Notice>,
     late: late::Late,
-    /// Deletions of an undone gang that are on their way, with whether one of them failed.
-    undoing: BTreeMap<GangId, (BTreeSet<PodUid>, bool)>,
     leading: bool,
     /// Counts this process's terms of leadership: an answer from an earlier one is nobody's.
     term: u32,
@@ -101,7 +99,6 @@ impl Core {
             outbox: Vec::new(),
             notices: Vec::new(),
             late: late::Late::default(),
-            undoing: BTreeMap::new(),
             leading: false,
             term: 0,
             planted,
@@ -254,7 +251,6 @@ impl Core {
         self.bindings.clear();
         self.outstanding.clear();
         self.outbox.clear();
-        self.undoing.clear();
         self.late.stand_down();
     }
 
@@ -334,7 +330,7 @@ impl Core {
             Write::DeletePlan { uid, .. } => {
                 self.plans.deleted(&uid, &outcome);
             }
-            Write::DeletePod { gang, pod, .. } => self.pod_deletion(now, &gang, &pod, &outcome),
+            Write::DeletePod { pod, .. } => self.pod_deletion(now, pod, &outcome),
             Write::PodStatus { pod, .. } => {
                 if let Outcome::Answered(Answer::Done { resource_version, .. }) = &outcome {
                     self.index.pod_written(&pod, resource_version);
@@ -471,13 +467,8 @@ impl Core {
     }
 
     fn undo(&mut self, now: i64, undo: &Undo) {
-        let pods: BTreeSet<PodUid> = undo.delete.iter().map(|(uid, ..)| uid.clone()).collect();
         for (pod, namespace, name) in &undo.delete {
-            self.outbox.push(Write::DeletePod {
-                gang: undo.gang.clone(),
-                pod: pod.clone(),
-                key: (namespace.clone(), name.clone()),
-            });
+            self.outbox.push(Write::DeletePod { pod: pod.clone(), key: (namespace.clone(), name.clone()) });
             self.notices.push(Notice {
                 about: ("v1", "Pod", (namespace.clone(), name.clone()), pod.to_string()),
                 warning: true,
@@ -490,18 +481,12 @@ impl Core {
             });
         }
         self.tally.undone += 1;
-        self.undoing.insert(undo.gang.clone(), (pods, false));
         self.late.touch(now, &undo.gang);
     }
 
-    fn pod_deletion(&mut self, now: i64, gang: &GangId, pod: &PodUid, outcome: &Outcome) {
-        let Some((left, failed)) = self.undoing.get_mut(gang) else { return };
-        left.remove(pod);
-        *failed |= !matches!(outcome, Outcome::Answered(_) | Outcome::Gone);
-        if left.is_empty()
-            && let Some((_, true)) = self.undoing.remove(gang)
-        {
-            self.engine.apply(now, Event::UndoFailed(gang.clone()));
+    fn pod_deletion(&mut self, now: i64, pod: PodUid, outcome: &Outcome) {
+        if !matches!(outcome, Outcome::Answered(_) | Outcome::Gone) {
+            self.engine.apply(now, Event::UndoFailed(pod));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::decision::{Decision, EvictReason};
 use crate::engine::Engine;
 use crate::fair::{Entrant, Turns};
 use crate::input::ReclaimWithinCohort;
-use crate::kept::{Charge, Kept};
+use crate::kept::{Beside, Charge, Kept};
 use crate::line::Order;
 use crate::process::{Done, ROUNDS};
 use crate::queue::Queue;
@@ -49,7 +49,7 @@ struct Pass {
     heads: usize,
     /// Whether anything is settled, so that the next cycle sees something new.
     progress: bool,
-    /// Whether it does although nothing is: a head has flavors left to try, say.
+    /// Whether the next cycle sees something new though nothing is settled: a head has flavors left to try, say.
     goes_on: bool,
     /// Heads that others of this cycle were faster than. They keep their place.
     outrun: Vec<Head>,
@@ -173,11 +173,11 @@ impl Engine {
         }
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
-            let (some_was_kept, passes) = (!kept.is_empty(), kept.passes);
+            let beside = kept.beside();
             let done = self.process(&head, found, &mut kept, now_ms);
-            if some_was_kept && matches!(done, Done::Round | Done::Outrun) {
-                self.is_shut_out(head.queue, passes);
-                pass.goes_on |= passes && self.rounds <= ROUNDS;
+            if matches!(done, Done::Round | Done::Outrun) {
+                self.note_shut_out(head.queue, beside);
+                pass.goes_on |= beside == Beside::Passing && self.rounds <= ROUNDS;
             }
             match done {
                 Done::Something => pass.progress = true,
@@ -262,6 +262,7 @@ impl Engine {
             heads.retain(|head| stirred.contains(&self.tree.root(head.queue)));
         }
         self.stirred.clear();
+        self.look_again.clear();
         (heads, fresh)
     }
 
@@ -271,6 +272,7 @@ impl Engine {
         let reclaim = queue.spec.as_ref().map(|spec| spec.preemption.reclaim_within_cohort);
         let reclaims = matches!(reclaim, Some(ReclaimWithinCohort::LowerPriority | ReclaimWithinCohort::Any));
         queue.blocked.as_ref() != Some(head)
+            || self.look_again.contains(&queue.node)
             || (reclaims && self.stirred.contains(&self.tree.root(queue.node)))
     }
 

@@ -23,9 +23,24 @@ pub(crate) struct Kept {
     pub(crate) passes: bool,
 }
 
+/// Beside what something was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// What is in use or promised, alone.
+    Nothing,
+    /// What is kept for heads for whom the same is kept in the next cycle.
+    Standing,
+    /// What is kept for heads of whom one may not have the same kept in the next cycle.
+    Passing,
+}
+
 impl Kept {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.charges.is_empty()
+    pub(crate) fn beside(&self) -> Beside {
+        match (self.charges.is_empty(), self.passes) {
+            (true, _) => Beside::Nothing,
+            (false, false) => Beside::Standing,
+            (false, true) => Beside::Passing,
+        }
     }
 
     /// Keeps something for somebody who is not looked at in the next cycle.
@@ -36,11 +51,13 @@ impl Kept {
 }
 
 impl Engine {
-    /// The head of this queue stays, or goes on with other flavors, beside what is kept. Where somebody has nothing kept in the next cycle
-    /// (`passes`), it is for that head as if room had come back; otherwise when somebody has nothing kept any more.
-    pub(crate) fn is_shut_out(&mut self, queue: NodeId, passes: bool) {
-        self.passed_over.insert(queue);
-        self.queues[queue].wakes += u64::from(passes);
+    /// The head of this queue stays, or goes on with other flavors, having found nothing `beside` what is kept. Where that passes it is as if
+    /// room had come back, and it looks at its first flavor once more; otherwise it does when whoever it is kept for is gone.
+    pub(crate) fn note_shut_out(&mut self, queue: NodeId, beside: Beside) {
+        if beside != Beside::Nothing {
+            self.passed_over.insert(queue);
+            self.queues[queue].wakes += u64::from(beside == Beside::Passing);
+        }
     }
 
     pub(crate) fn charge_kept(&mut self, kept: &[Charge], sign: i64) {
@@ -49,19 +66,17 @@ impl Engine {
         }
     }
 
-    /// Takes back that one was put aside.
+    /// One that was put aside is looked at in the next cycle all the same.
     pub(crate) fn look_again(&mut self, head: &Head) {
         let Some(record) = self.workloads.get(head.who()) else { return };
-        let is_parked = matches!(record.phase, Phase::Parked(_));
-        let shape = record.shape.clone();
-        let queue = &mut self.queues[head.queue];
-        if is_parked {
-            queue.unpark(&shape, &head.order);
+        if matches!(record.phase, Phase::Parked(_)) {
+            let shape = record.shape.clone();
+            self.queues[head.queue].unpark(&shape, &head.order);
             self.set_phase(head.who(), Phase::Queued(head.queue));
-        } else if queue.blocked.as_ref() == Some(&head.order) {
-            queue.blocked = None;
+            self.ready.insert(head.queue);
+        } else {
+            self.look_again.insert(head.queue);
         }
-        self.ready.insert(head.queue);
     }
 
     /// A head with a right to preempt that finds no victims: what is free of its queue's quota shall not be lent meanwhile.
@@ -105,7 +120,7 @@ impl Engine {
             let Some(reason) = self.workloads.get(head.who()).and_then(|record| record.said.clone()) else {
                 continue;
             };
-            let done = self.put_aside(&head, reason, true);
+            let done = self.put_aside(&head, reason, Beside::Standing);
             news |= matches!(done, Done::Something | Done::Round);
             if matches!(done, Done::Something) {
                 self.rounds = 0;
@@ -125,7 +140,7 @@ impl Engine {
             Verdict::Preempt(targets) => targets.iter().all(|target| target.queue == head.queue),
             Verdict::Fit | Verdict::Wait => false,
         });
-        let done = found.map(|assignment| self.take(head, assignment, true, now_ms));
+        let done = found.map(|assignment| self.take(head, assignment, Beside::Standing, now_ms));
         self.charge_kept(&kept, -1);
         matches!(done, Some(Done::Something))
     }

@@ -10,7 +10,7 @@ use crate::cycle::Head;
 use crate::decision::{Decision, DecisionId, EvictReason, PreemptionReason};
 use crate::engine::Engine;
 use crate::input::{Admission, ReclaimWithinCohort, Standing, WithinClusterQueue};
-use crate::kept::Kept;
+use crate::kept::{Beside, Kept};
 use crate::names::ClusterQueueName;
 use crate::places::Places;
 use crate::preempt::Target;
@@ -101,7 +101,7 @@ impl Engine {
     ) -> Done {
         let assignment = match found {
             Ok(assignment) => assignment,
-            Err(no_fit) => return self.does_not_fit(head, no_fit, kept, false),
+            Err(no_fit) => return self.does_not_fit(head, no_fit, kept, Beside::Nothing),
         };
         if self.is_claiming(head.who()) {
             return self.take_instead(head, assignment, now_ms);
@@ -117,31 +117,22 @@ impl Engine {
             return self.outrun(head, PendingReason::TargetsTaken);
         }
         let is_sought_again = recomputes && (lost || self.overlaps(&assignment.verdict));
-        let again = if is_sought_again {
-            self.search_again(head, &assignment, kept)
+        // Whoever chooses anew does so beside what is kept for the heads before it, which is free again when the cycle ends.
+        let (again, beside) = if is_sought_again {
+            (self.search_again(head, &assignment, kept), kept.beside())
         } else if self.settings.topology.recompute && self.lost_its_places(head, &assignment) {
-            self.assign_again(head.who(), head.queue, &assignment.admission)
+            (self.assign_again(head.who(), head.queue, &assignment.admission), kept.beside())
         } else {
-            Ok(assignment)
+            (Ok(assignment), Beside::Nothing)
         };
-        let (held_back, passes) = (!kept.is_empty(), kept.passes);
-        let done = match again {
+        match again {
             // Who waits for what others have driven out drives out nobody: no gate is in its way.
             Ok(Assignment { admission, usage, places, verdict: Verdict::Wait, .. }) if is_sought_again => {
                 self.take_room(head, Granted { admission, usage, places }, now_ms)
             }
-            Ok(assignment) => self.take(head, assignment, held_back, now_ms),
-            // What is kept for the heads before it is free again when the cycle ends.
-            Err(no_fit) => self.does_not_fit(head, no_fit, kept, held_back),
-        };
-        match done {
-            Done::Something | Done::Nothing if passes && self.is_put_aside(head) => Done::HeldBack,
-            done => done,
+            Ok(assignment) => self.take(head, assignment, beside, now_ms),
+            Err(no_fit) => self.does_not_fit(head, no_fit, kept, beside),
         }
-    }
-
-    fn is_put_aside(&self, head: &Head) -> bool {
-        self.is_parked(head.who()) || self.queues[head.queue].blocked.as_ref() == Some(&head.order)
     }
 
     fn is_parked(&self, who: WorkloadId) -> bool {
@@ -200,17 +191,17 @@ impl Engine {
         })
     }
 
-    /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it. `held_back`:
-    /// what is kept for others is charged, and without it the assignment might be a better one.
-    pub(crate) fn take(&mut self, head: &Head, assignment: Assignment, held_back: bool, now_ms: i64) -> Done {
+    /// Gives quota, or promises it and sends away whom it takes; unless those before it in the cycle have taken it. Without what it was
+    /// found `beside` the assignment might be a better one.
+    pub(crate) fn take(&mut self, head: &Head, assignment: Assignment, beside: Beside, now_ms: i64) -> Done {
         let Assignment { admission, usage, places, verdict, .. } = assignment;
         let granted = Granted { admission, usage, places };
         if self.is_gated(head.who()) && self.preempts(head, &verdict, &granted.usage) {
             self.forget_progress(head.who());
-            return self.put_aside(head, PendingReason::PreemptionGated, false);
+            return self.put_aside(head, PendingReason::PreemptionGated, beside);
         }
         match verdict {
-            Verdict::Preempt(targets) => self.preempt(head, granted, &targets, held_back, now_ms),
+            Verdict::Preempt(targets) => self.preempt(head, granted, &targets, beside, now_ms),
             Verdict::Fit | Verdict::Wait => self.take_room(head, granted, now_ms),
         }
     }
@@ -253,7 +244,7 @@ impl Engine {
             if self.pods_are_awaited() {
                 self.waits_for_pods = true;
                 self.forget_progress(head.who());
-                return self.put_aside(head, PendingReason::PodsNotReady, false);
+                return self.put_aside(head, PendingReason::PodsNotReady, Beside::Nothing);
             }
             self.reserve(head.who(), granted.admission, granted.usage, granted.places, now_ms);
         } else {
@@ -268,7 +259,7 @@ impl Engine {
         head: &Head,
         granted: Granted,
         targets: &[Target],
-        held_back: bool,
+        beside: Beside,
         now_ms: i64,
     ) -> Done {
         let taken = targets.iter().any(|target| self.is_lost(target.who));
@@ -288,7 +279,7 @@ impl Engine {
             // Others might do, but these are the ones that should go. It goes on when it is known whether the one that was given
             // quota last is there: the others mostly are by then.
             self.await_outcome(last, head.queue);
-            return self.put_aside(head, PendingReason::TargetsTaken, held_back);
+            return self.put_aside(head, PendingReason::TargetsTaken, beside);
         }
         let mut leaving = false;
         for target in targets {
@@ -460,14 +451,14 @@ impl Engine {
     }
 
     /// Nothing serves it now. What it has a right to is kept for it against those after it in this cycle.
-    fn does_not_fit(&mut self, head: &Head, no_fit: NoFit, kept: &mut Kept, held_back: bool) -> Done {
+    fn does_not_fit(&mut self, head: &Head, no_fit: NoFit, kept: &mut Kept, beside: Beside) -> Done {
         let to_be_kept = self.to_be_kept(head, &no_fit);
         let keeps = to_be_kept.is_some();
         if let Some((usage, places)) = to_be_kept {
             self.charge(head.queue, &usage, &places, Ledger::Planned, 1);
             kept.charges.push((head.queue, usage, places));
         }
-        let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), held_back);
+        let done = self.put_aside(head, PendingReason::NoFit(no_fit.obstacles.into()), beside);
         // Of what it has a right to with these flavors nothing may be kept for it with those that come next.
         let goes_on = self.rounds <= ROUNDS && self.tries_others_next(head.who());
         kept.passes |= keeps && (goes_on || self.is_parked(head.who()));
@@ -483,13 +474,13 @@ impl Engine {
         Done::Outrun
     }
 
-    /// A head that does not fit steps aside, or blocks its queue. `held_back`: on account of what may end without anything
-    /// being released in the tree.
+    /// A head that does not fit steps aside, or blocks its queue, and is looked at again when something is released in the tree; or when
+    /// what it found nothing `beside` is kept no more.
     pub(crate) fn put_aside(
         &mut self,
         head: &Head,
         reason: impl Into<Arc<PendingReason>>,
-        held_back: bool,
+        beside: Beside,
     ) -> Done {
         let Some(shape) = self.workloads.get(head.who()).map(|record| record.shape.clone()) else {
             return Done::Nothing;
@@ -525,12 +516,15 @@ impl Engine {
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
-        if held_back {
+        if beside != Beside::Nothing {
             self.passed_over.insert(head.queue);
         }
         self.say(head.who(), reason);
         self.unheard.extend(like);
-        done
+        match done {
+            Done::Something | Done::Nothing if beside == Beside::Passing => Done::HeldBack,
+            done => done,
+        }
     }
 }
 

@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use model::ResourceName;
 use quota_engine::input::*;
 use quota_engine::topology::HOSTNAME;
@@ -115,27 +113,33 @@ fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
     assert_eq!(world.reason("seeker").token(), "WaitingForQuota");
 }
 
-/// GPUs of one flavor, and memory of these.
-fn with_memory(gpu: i64, memory: i64, flavors: &[&str]) -> Vec<ResourceGroup> {
-    let name = ResourceName::from("memory");
+/// So much of a resource in each of these flavors.
+fn group(resource: &str, amount: i64, flavors: &[&str]) -> ResourceGroup {
+    let name = ResourceName::from(resource);
     let of = |flavor: &&str| FlavorQuotas {
         flavor: (*flavor).into(),
-        resources: [(name.clone(), quota(memory, None, None))].into(),
+        resources: [(name.clone(), quota(amount, None, None))].into(),
     };
-    let second = ResourceGroup { covered: vec![name.clone()], flavors: flavors.iter().map(of).collect() };
-    gpus(&[("f", quota(gpu, None, None))]).into_iter().chain([second]).collect()
+    ResourceGroup { covered: vec![name.clone()], flavors: flavors.iter().map(of).collect() }
+}
+
+/// GPUs of one flavor, and memory of these.
+fn with_memory(gpu: i64, memory: i64, flavors: &[&str]) -> Vec<ResourceGroup> {
+    gpus(&[("f", quota(gpu, None, None))]).into_iter().chain([group("memory", memory, flavors)]).collect()
 }
 
 /// One that wants so much memory for each pod besides.
-fn wants_memory(mut workload: Workload, amount: i64) -> Workload {
-    let set = pod_set(&mut workload);
-    set.requests.insert(ResourceName::from("memory"), amount);
-    Arc::make_mut(&mut set.pod_requests).insert(ResourceName::from("memory"), amount);
+fn wants_memory(workload: Workload, amount: i64) -> Workload {
+    wants(workload, "memory", amount)
+}
+
+fn wants(mut workload: Workload, resource: &str, amount: i64) -> Workload {
+    pod_set(&mut workload).requests.insert(ResourceName::from(resource), amount);
     workload
 }
 
 /// A strict queue whose head waits for 8 GPUs, 4 of them lent, and tries two flavors of memory in turns; and these queues.
-fn beside_a_head_with_two_flavors(queues: [ClusterQueue; 2]) -> World {
+fn beside_a_head_with_two_flavors(settings: Settings, queues: [ClusterQueue; 2]) -> World {
     let mut keeper = cluster_queue("keeper", Some("pool"), with_memory(8, 10, &["fast", "large"]));
     keeper.strategy = QueueingStrategy::StrictFifo;
     keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
@@ -145,7 +149,7 @@ fn beside_a_head_with_two_flavors(queues: [ClusterQueue; 2]) -> World {
         queues.iter().map(|queue| Event::LocalQueue(local_queue(queue.name.as_str()))).collect();
     let flavors = ["f", "fast", "large"].map(|name| Event::Flavor(flavor(name)));
     let queues = queues.into_iter().map(Event::ClusterQueue);
-    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    let mut world = World::with(settings, flavors.into_iter().chain(queues).chain(locals));
     world.put(workload("above", "lender", 4, 0));
     world.settle();
     world.put(wants_memory(workload("head", "keeper", 8, 0), 1));
@@ -159,7 +163,7 @@ fn beside_a_head_with_two_flavors(queues: [ClusterQueue; 2]) -> World {
 fn two_heads_that_go_round_their_flavors_out_of_step_come_to_rest() {
     let queues = ["guest", "third"]
         .map(|name| cluster_queue(name, Some("pool"), with_memory(0, 10, &["fast", "large"])));
-    let mut world = beside_a_head_with_two_flavors(queues);
+    let mut world = beside_a_head_with_two_flavors(Settings::default(), queues);
     world.put(workload("third", "third", 9, 0));
     world.settle();
     world.put(wants_memory(workload("guest", "guest", 2, 0), 1));
@@ -184,7 +188,7 @@ fn who_is_outrun_by_a_head_with_two_flavors_gets_the_one_at_which_it_does_not_lo
     ] {
         let queues =
             ["guest", "third"].map(|name| cluster_queue(name, Some("pool"), with_memory(0, 0, &[flavor])));
-        let mut world = beside_a_head_with_two_flavors(queues);
+        let mut world = beside_a_head_with_two_flavors(Settings::default(), queues);
         if let Some(queue) = after {
             world.put(workload("large", queue, 9, 0));
         }
@@ -345,4 +349,27 @@ fn who_is_outrun_by_one_that_has_quota_and_finds_no_places_gets_them() {
         assert!(world.is_admitted("seeker"), "{recompute}: {:?}", world.reason("seeker"));
         assert!(hosts_of(&world, "second").is_empty());
     }
+}
+
+/// One that blocks its queue for another reason stands between it and who would borrow what is kept.
+#[test]
+fn who_is_shut_out_by_a_head_that_goes_round_comes_to_rest_whoever_else_is_put_aside() {
+    let waits = Settings { block_admission: true, ..Settings::default() };
+    let mut strict = cluster_queue("strict", Some("pool"), vec![group("licences", 1, &["site"])]);
+    strict.strategy = QueueingStrategy::StrictFifo;
+    let guest = cluster_queue("guest", Some("pool"), gpus(&[("f", quota(0, None, None))]));
+    let mut world = beside_a_head_with_two_flavors(waits, [strict, guest]);
+    world.engine.apply(Event::Flavor(flavor("site")));
+    let mut licence = wants(workload("licence", "strict", 1, 0), "licences", 1);
+    pod_set(&mut licence).requests.remove(&ResourceName::from(GPU));
+    world.put(licence);
+    world.put(workload("guest", "guest", 1, 0));
+    for _ in 0..3 {
+        assert_eq!(world.engine.decide(1_000), []);
+    }
+    assert!(!world.engine.has_more(), "it looks at the same heads for ever");
+    world.take_reasons();
+    assert_eq!(*world.reason("licence"), PendingReason::PodsNotReady);
+    assert_eq!(*world.reason("guest"), PendingReason::NoLongerFits);
+    assert_eq!(world.reason("head").token(), "WaitingForQuota");
 }

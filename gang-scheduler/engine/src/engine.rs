@@ -186,17 +186,7 @@ impl Engine {
                     self.adopt(&uid, &node, devices);
                 }
             }
-            Event::UndoFailed(id) => {
-                if let Some(gang) = self.gangs.get_mut(&id) {
-                    gang.below_since = None;
-                    for uid in &gang.members {
-                        if let Some(pod) = self.pods.get_mut(uid) {
-                            pod.undone = false;
-                        }
-                    }
-                }
-                self.touch(&id);
-            }
+            Event::UndoFailed(uid) => self.undo_failed(&uid),
             Event::StoodDown => {
                 let assumed: Vec<PodUid> = self
                     .pods
@@ -327,6 +317,17 @@ impl Engine {
             gang.dirty = true;
             self.open.insert(id.clone());
         }
+    }
+
+    /// The pod may stay, and counts again for the gang in which it is by now.
+    fn undo_failed(&mut self, uid: &PodUid) {
+        let Some(pod) = self.pods.get_mut(uid).filter(|pod| pod.undone) else { return };
+        pod.undone = false;
+        let Some(id) = pod.info.gang.clone() else { return };
+        if let Some(gang) = self.gangs.get_mut(&id) {
+            gang.below_since = None;
+        }
+        self.touch(&id);
     }
 
     fn pod_applied(&mut self, now_ms: i64, info: PodInfo) {

@@ -51,8 +51,8 @@ pub enum Event {
     /// A durable plan that this process did not make itself: its unbound members are assumed where it says, as far as
     /// that is still possible ([`Engine::assumed`](crate::Engine::assumed) tells).
     PlanFound(Vec<(PodUid, Arc<str>, DeviceChoice)>),
-    /// The deletions of an [`Undo`](crate::Undo) ended without effect: decide again.
-    UndoFailed(GangId),
+    /// A deletion of an [`Undo`](crate::Undo) ended without effect, or nobody knows: decide again.
+    UndoFailed(PodUid),
     /// Leadership was lost: forget what was assumed; whoever leads says what becomes of it.
     StoodDown,
 }

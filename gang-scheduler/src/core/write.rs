@@ -70,8 +70,6 @@ pub enum Write {
     },
     /// Delete a pod of a gang that is undone.
     DeletePod {
-        /// The gang.
-        gang: GangId,
         /// The pod.
         pod: PodUid,
         /// Its namespace and name.
