@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crds::api::trireme::v1alpha1::{GangPhase, GangPlacement};
 use crds::view;
-use placement_engine::{DeviceChoice, GangId, PodUid};
+use placement_engine::{DeviceChoice, PodUid};
 use serde_json::Value;
 
 use crate::grouping::Key;
