@@ -262,7 +262,9 @@ impl Engine {
             heads.retain(|head| stirred.contains(&self.tree.root(head.queue)));
         }
         self.stirred.clear();
-        self.look_again.clear();
+        if !self.held_back.is_empty() {
+            heads.iter().for_each(|head| _ = self.held_back.remove(&head.order));
+        }
         (heads, fresh)
     }
 
@@ -272,7 +274,7 @@ impl Engine {
         let reclaim = queue.spec.as_ref().map(|spec| spec.preemption.reclaim_within_cohort);
         let reclaims = matches!(reclaim, Some(ReclaimWithinCohort::LowerPriority | ReclaimWithinCohort::Any));
         queue.blocked.as_ref() != Some(head)
-            || self.look_again.contains(&queue.node)
+            || self.held_back.contains(head)
             || (reclaims && self.stirred.contains(&self.tree.root(queue.node)))
     }
 

@@ -77,8 +77,8 @@ pub struct Engine {
     pub(crate) freed: BTreeSet<NodeId>,
     /// Trees in which somebody was given quota since heads were looked at last.
     pub(crate) stirred: BTreeSet<NodeId>,
-    /// Queues whose blocked head is looked at once more.
-    pub(crate) look_again: BTreeSet<NodeId>,
+    /// Heads that block their queues and are to be looked at once more.
+    pub(crate) held_back: BTreeSet<Order>,
     /// What those of each queue use who were told to leave, or left for others in the cycle that is under way; only where shares count.
     pub(crate) departed: BTreeMap<NodeId, Usage>,
     /// Who took whose place.

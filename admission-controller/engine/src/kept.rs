@@ -75,7 +75,7 @@ impl Engine {
             self.set_phase(head.who(), Phase::Queued(head.queue));
             self.ready.insert(head.queue);
         } else {
-            self.look_again.insert(head.queue);
+            self.held_back.insert(head.order.clone());
         }
     }
 

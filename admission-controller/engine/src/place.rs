@@ -36,8 +36,9 @@ impl Engine {
         let queue = &mut self.queues[id];
         let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
+        self.held_back.remove(order);
         // Where this one fitted, or is gone, the next of its like may fit.
-        for next in queue.activate_next(&shape) {
+        for next in self.queues[id].activate_next(&shape) {
             self.set_phase(next, Phase::Queued(id));
         }
         self.queues.touch(id);

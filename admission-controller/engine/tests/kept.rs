@@ -364,9 +364,12 @@ fn who_is_shut_out_by_a_head_that_goes_round_comes_to_rest_whoever_else_is_put_a
     pod_set(&mut licence).requests.remove(&ResourceName::from(GPU));
     world.put(licence);
     world.put(workload("guest", "guest", 1, 0));
+    world.engine.take_cycle_counts();
     for _ in 0..3 {
         assert_eq!(world.engine.decide(1_000), []);
     }
+    let cycles = world.engine.take_cycle_counts().attempts.failed;
+    assert!(cycles < 9, "{cycles} cycles: those of a round, and one for each that is put aside");
     assert!(!world.engine.has_more(), "it looks at the same heads for ever");
     world.take_reasons();
     assert_eq!(*world.reason("licence"), PendingReason::PodsNotReady);

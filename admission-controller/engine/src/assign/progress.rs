@@ -117,11 +117,12 @@ impl Engine {
         }
     }
 
-    /// Whether the search of this cycle and the next one look at different flavors: one leaves some, or went on from another.
+    /// Whether the next search looks at other flavors than that of this cycle, and at some that the last cycles, as many as settled nothing,
+    /// have not shown: this one leaves some, or went on from more than those.
     pub(crate) fn tries_others_next(&self, who: WorkloadId) -> bool {
         let progress = self.workloads.get(who).and_then(|record| record.progress.as_deref());
         let progress = progress.filter(|one| one.cycle == self.cycle_number);
-        progress.is_some_and(|one| !one.is_over || one.continued > 0)
+        progress.is_some_and(|one| !one.is_over || one.continued > self.rounds)
     }
 
     /// Whether the last search left flavors for another.
