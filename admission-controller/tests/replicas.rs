@@ -6,7 +6,6 @@ mod support;
 
 use std::time::Duration;
 
-use admission_controller::names::workload_name;
 use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, Fault, WatchFault};
 use kit::Tasks;
