@@ -95,7 +95,7 @@ impl Engine {
             let pass = self.pass(now_ms);
             looked_at += pass.heads;
             self.rounds = if pass.progress { 0 } else { self.rounds + 1 };
-            pass.held_back.iter().for_each(|head| self.look_again(head));
+            pass.held_back.iter().for_each(|head| self.give_second_look(head));
             let news = pass.progress
                 || pass.goes_on
                 || !pass.held_back.is_empty()
@@ -174,12 +174,7 @@ impl Engine {
         let mut turns = self.turns(entries);
         while let Some(Entry { head, found }) = turns.next(&mut self.tree, &self.departed) {
             let beside = kept.beside();
-            let done = self.process(&head, found, &mut kept, now_ms);
-            if matches!(done, Done::Round | Done::Outrun) {
-                self.note_shut_out(head.queue, beside);
-                pass.goes_on |= beside == Beside::Passing && self.rounds <= ROUNDS;
-            }
-            match done {
+            match self.process(&head, found, &mut kept, now_ms) {
                 Done::Something => pass.progress = true,
                 Done::Round => {
                     self.stir_again(&head);
@@ -188,6 +183,8 @@ impl Engine {
                 Done::Nothing => {}
                 Done::Outrun => {
                     self.stir_again(&head);
+                    self.note_shut_out(head.queue, beside);
+                    pass.goes_on |= beside == Beside::Passing && self.rounds <= ROUNDS;
                     pass.outrun.push(head);
                 }
                 Done::HeldBack => pass.held_back.push(head),
@@ -262,19 +259,19 @@ impl Engine {
             heads.retain(|head| stirred.contains(&self.tree.root(head.queue)));
         }
         self.stirred.clear();
-        if !self.held_back.is_empty() {
-            heads.iter().for_each(|head| _ = self.held_back.remove(&head.order));
+        if !self.second_looks.is_empty() {
+            heads.iter().for_each(|head| _ = self.second_looks.remove(&head.order));
         }
         (heads, fresh)
     }
 
     /// Whether a head is to be looked at for its own sake. One that is known to be blocked finds victims where others of its tree were
-    /// given quota meanwhile: they borrow now, or more than they did.
+    /// given quota meanwhile: they borrow now, or more than they did. Or it was held back.
     fn is_fresh(&self, queue: &Queue, head: &Order) -> bool {
         let reclaim = queue.spec.as_ref().map(|spec| spec.preemption.reclaim_within_cohort);
         let reclaims = matches!(reclaim, Some(ReclaimWithinCohort::LowerPriority | ReclaimWithinCohort::Any));
         queue.blocked.as_ref() != Some(head)
-            || self.held_back.contains(head)
+            || self.second_looks.contains(head)
             || (reclaims && self.stirred.contains(&self.tree.root(queue.node)))
     }
 

@@ -51,8 +51,8 @@ pub struct Engine {
     pub(crate) shapes: Pool<Alike>,
     /// Who replaces whom, by the namespace and name of who is replaced; whoever has ended may be among them.
     pub(crate) successors: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
-    /// Queues in which somebody was put aside because of room that was kept for another queue's blocked head, which may end though
-    /// nothing is released in the tree.
+    /// Queues in which somebody was put aside, or goes on with other flavors, because of room that was kept for another queue's blocked
+    /// head, which may end though nothing is released in the tree.
     pub(crate) passed_over: BTreeSet<NodeId>,
     /// Queues in which somebody was put aside until it is known what became of a possible victim's own admission, by victim.
     pub(crate) awaited: BTreeMap<WorkloadId, BTreeSet<NodeId>>,
@@ -77,8 +77,8 @@ pub struct Engine {
     pub(crate) freed: BTreeSet<NodeId>,
     /// Trees in which somebody was given quota since heads were looked at last.
     pub(crate) stirred: BTreeSet<NodeId>,
-    /// Heads that block their queues and are to be looked at once more.
-    pub(crate) held_back: BTreeSet<Order>,
+    /// Heads that block their queues and are looked at once more.
+    pub(crate) second_looks: BTreeSet<Order>,
     /// What those of each queue use who were told to leave, or left for others in the cycle that is under way; only where shares count.
     pub(crate) departed: BTreeMap<NodeId, Usage>,
     /// Who took whose place.

@@ -26,11 +26,11 @@ pub(crate) struct Kept {
 /// Beside what something was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// What is in use or promised, alone.
+    /// Nothing that is kept.
     Nothing,
-    /// What is kept for heads for whom the same is kept in the next cycle.
+    /// What is kept for heads that wait for something to be released: the next cycle shows nothing else, or nothing new.
     Standing,
-    /// What is kept for heads of whom one may not have the same kept in the next cycle.
+    /// What is kept for heads of whom one may have nothing kept in the next cycle, or something else.
     Passing,
 }
 
@@ -51,8 +51,8 @@ impl Kept {
 }
 
 impl Engine {
-    /// The head of this queue stays, or goes on with other flavors, having found nothing `beside` what is kept. Where that passes it is as if
-    /// room had come back, and it looks at its first flavor once more; otherwise it does when whoever it is kept for is gone.
+    /// The head of this queue found nothing `beside` what is kept. Where that passes it is as if room had come back: it looks at its first
+    /// flavor once more. Otherwise it does when whoever it is kept for is gone.
     pub(crate) fn note_shut_out(&mut self, queue: NodeId, beside: Beside) {
         if beside != Beside::Nothing {
             self.passed_over.insert(queue);
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// One that was put aside is looked at in the next cycle all the same.
-    pub(crate) fn look_again(&mut self, head: &Head) {
+    pub(crate) fn give_second_look(&mut self, head: &Head) {
         let Some(record) = self.workloads.get(head.who()) else { return };
         if matches!(record.phase, Phase::Parked(_)) {
             let shape = record.shape.clone();
@@ -75,7 +75,7 @@ impl Engine {
             self.set_phase(head.who(), Phase::Queued(head.queue));
             self.ready.insert(head.queue);
         } else {
-            self.held_back.insert(head.order.clone());
+            self.second_looks.insert(head.order.clone());
         }
     }
 

@@ -36,7 +36,7 @@ impl Engine {
         let queue = &mut self.queues[id];
         let blocked = queue.blocked.as_ref() == Some(order);
         queue.remove(&shape, order);
-        self.held_back.remove(order);
+        self.second_looks.remove(order);
         // Where this one fitted, or is gone, the next of its like may fit.
         for next in self.queues[id].activate_next(&shape) {
             self.set_phase(next, Phase::Queued(id));

@@ -30,7 +30,7 @@ pub(crate) enum Done {
     Nothing,
     /// Others of this cycle were faster: in the next one it may do better.
     Outrun,
-    /// It was put aside on account of what is kept in this cycle only, and looks again in the next.
+    /// It was put aside beside what is kept in this cycle only, and looks again in the next.
     HeldBack,
 }
 
@@ -516,9 +516,7 @@ impl Engine {
             self.set_phase(head.who(), Phase::Parked(head.queue));
             Done::Something
         };
-        if beside != Beside::Nothing {
-            self.passed_over.insert(head.queue);
-        }
+        self.note_shut_out(head.queue, beside);
         self.say(head.who(), reason);
         self.unheard.extend(like);
         match done {

@@ -376,3 +376,36 @@ fn who_is_shut_out_by_a_head_that_goes_round_comes_to_rest_whoever_else_is_put_a
     assert_eq!(*world.reason("guest"), PendingReason::NoLongerFits);
     assert_eq!(world.reason("head").token(), "WaitingForQuota");
 }
+
+/// What one of them found, it found before anything was kept: it goes round its flavors once, and no more for the sake of the other.
+#[test]
+fn two_blocked_heads_with_two_flavors_go_round_them_once_for_each_that_comes() {
+    let both = ["one", "two"].map(|name| {
+        let groups = with_memory(8, 10, &["fast", "large"]);
+        let strategy = QueueingStrategy::StrictFifo;
+        ClusterQueue { groups, strategy, ..entitled(name, &[("f", 8)]) }
+    });
+    let guest = cluster_queue("guest", Some("pool"), vec![group("licences", 1, &["site"])]);
+    let lender = cluster_queue("lender", Some("pool"), of(&[("f", 0)]));
+    let queues = both.into_iter().chain([guest, lender]).map(Event::ClusterQueue);
+    let locals = ["one", "two", "guest", "lender"].map(|name| Event::LocalQueue(local_queue(name)));
+    let flavors = ["f", "fast", "large", "site"].map(|name| Event::Flavor(flavor(name)));
+    let mut world = World::new(flavors.into_iter().chain(queues).chain(locals));
+    world.put(workload("above", "lender", 12, 0));
+    world.settle();
+    for name in ["one", "two"] {
+        world.put(wants_memory(workload(name, name, 8, 0), 1));
+    }
+    world.settle();
+    world.engine.take_cycle_counts();
+    let mut licence = wants(workload("guest", "guest", 1, 0), "licences", 1);
+    pod_set(&mut licence).requests.remove(&ResourceName::from(GPU));
+    world.put(licence);
+    world.settle();
+    assert!(world.is_admitted("guest"));
+    for name in ["one", "two"] {
+        assert_eq!(world.reason(name).token(), "WaitingForQuota");
+    }
+    let attempts = world.engine.take_cycle_counts().attempts;
+    assert!(attempts.succeeded + attempts.failed < 9, "{attempts:?}");
+}

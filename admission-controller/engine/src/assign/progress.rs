@@ -117,8 +117,8 @@ impl Engine {
         }
     }
 
-    /// Whether the next search looks at other flavors than that of this cycle, and at some that the last cycles, as many as settled nothing,
-    /// have not shown: this one leaves some, or went on from more than those.
+    /// Whether the next search looks at other flavors than that of this cycle: it leaves some; or it went on from others, and begins anew.
+    /// That shows nothing new where as many cycles as it took have settled nothing.
     pub(crate) fn tries_others_next(&self, who: WorkloadId) -> bool {
         let progress = self.workloads.get(who).and_then(|record| record.progress.as_deref());
         let progress = progress.filter(|one| one.cycle == self.cycle_number);
