@@ -12,13 +12,19 @@ use kit::Tasks;
 use serde_json::{Value, json};
 use support::{World, owned_by};
 
-#[tokio::test(start_paused = true)]
-async fn the_second_replica_is_warm_and_takes_over() {
+/// A queue of so much quota, a replica that leads, and one that stands by, `two`.
+async fn two_replicas(quota: i64) -> (World, Tasks) {
     let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.queue("a", "", json!({ "nominalQuota": quota }), json!({})).await;
     let first = world.start("one");
     world.settle().await;
     world.start("two");
+    (world, first)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_replica_is_warm_and_takes_over() {
+    let (world, first) = two_replicas(4).await;
     world.pytorch("before", "a", 3).await;
     world.settle().await;
     assert!(world.is("before", "Admitted"));
@@ -34,16 +40,6 @@ async fn the_second_replica_is_warm_and_takes_over() {
     assert!(world.is("after", "Admitted") && !world.is_suspended("after"));
 }
 
-/// A queue without quota, a replica that leads, and one that stands by, `two`.
-async fn two_replicas() -> (World, Tasks) {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    let first = world.start("one");
-    world.settle().await;
-    world.start("two");
-    (world, first)
-}
-
 /// From now on the second replica's watch of these objects tells nothing for long.
 fn blind(world: &World, group: &str, resource: &str) {
     let late = Aim::default().by("two").on(GroupResource::new(group, resource));
@@ -52,7 +48,7 @@ fn blind(world: &World, group: &str, resource: &str) {
 
 /// A replica that stands by, whoever led is gone, and a PyTorchJob that waits since before, or has come since.
 async fn without_a_leader(waits: bool) -> World {
-    let (world, first) = two_replicas().await;
+    let (world, first) = two_replicas(0).await;
     if waits {
         world.pytorch("whole", "a", 1).await;
     }
@@ -104,7 +100,7 @@ async fn what_is_nobodys_part_any_more_gets_a_workload_from_the_next_leader() {
 /// Its watch does not tell yet that the former Workload of the job is gone; its list does.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_deletes_no_workload_as_a_copy_of_one_that_is_gone() {
-    let (world, first) = two_replicas().await;
+    let (world, first) = two_replicas(0).await;
     world.pytorch("job", "a", 1).await;
     world.settle().await;
     blind(&world, "kueue.x-k8s.io", "workloads");
@@ -124,7 +120,7 @@ async fn the_next_leader_deletes_no_workload_as_a_copy_of_one_that_is_gone() {
 /// What its watch tells of jobs may be from before they were started; of others it may not tell at all.
 #[tokio::test(start_paused = true)]
 async fn the_next_leader_gives_no_quota_back_while_pods_run_that_it_has_not_seen() {
-    let (world, first) = two_replicas().await;
+    let (world, first) = two_replicas(0).await;
     world.pytorch("evicted", "a", 1).await;
     world.pytorch("deleted", "a", 1).await;
     world.settle().await;
@@ -171,11 +167,7 @@ async fn the_next_leader_gives_no_quota_back_while_pods_run_that_it_has_not_seen
 
 #[tokio::test(start_paused = true)]
 async fn two_leaders_never_write_at_once() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    let first = world.start("one");
-    world.settle().await;
-    world.start("two");
+    let (world, first) = two_replicas(4).await;
     world.pytorch("llama", "a", 3).await;
     world.settle().await;
     first.freeze();
@@ -234,11 +226,7 @@ async fn what_was_decided_in_one_term_is_not_written_in_a_later_one() {
 /// It would spin, and virtual time stand still, if it woke up for what it may not do.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_no_longer_leads_sleeps_although_something_is_due() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    let first = world.start("one");
-    world.settle().await;
-    world.start("two");
+    let (world, first) = two_replicas(4).await;
     world.pytorch("llama", "a", 3).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     first.freeze();

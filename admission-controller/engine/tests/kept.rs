@@ -22,6 +22,13 @@ fn of(flavors: &[(&str, i64)]) -> Vec<ResourceGroup> {
     gpus(&flavors.iter().map(|(name, nominal)| (*name, quota(*nominal, None, None))).collect::<Vec<_>>())
 }
 
+/// A queue that may displace who has a lower priority, of which there is nobody: something is kept for its head.
+fn entitled(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
+    let mut queue = cluster_queue(name, Some("pool"), of(flavors));
+    queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    queue
+}
+
 /// The queue may use 8, and who leaves it uses as many until it has left: nothing of what others left free is its own.
 #[test]
 fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
@@ -55,9 +62,8 @@ fn no_more_is_kept_than_the_queue_may_use_beside_those_who_leave_it() {
 /// a strict queue. Looking for victims instead shows the first flavor again, which must not begin everything anew.
 #[test]
 fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
-    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 12)]));
+    let mut keeper = entitled("keeper", &[("second", 12)]);
     keeper.strategy = QueueingStrategy::StrictFifo;
-    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
     let mut seeker = cluster_queue("seeker", Some("pool"), of(&[("first", 4), ("second", 4)]));
     seeker.preemption.reclaim_within_cohort = ReclaimWithinCohort::Any;
     seeker.fungibility.when_can_preempt = Search::MayStop;
@@ -85,9 +91,8 @@ fn who_looks_for_victims_instead_goes_round_its_flavors_once() {
 #[test]
 fn who_looks_for_places_once_more_goes_round_its_flavors_once() {
     let hosts = |name: &str| Flavor { topology: Some("hosts".into()), ..flavor(name) };
-    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("second", 4)]));
+    let mut keeper = entitled("keeper", &[("second", 4)]);
     keeper.strategy = QueueingStrategy::StrictFifo;
-    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
     let seeker = cluster_queue("seeker", Some("pool"), of(&[("first", 4), ("second", 4)]));
     let other = cluster_queue("other", Some("pool"), of(&[("second", 1)]));
     let locals = ["keeper", "seeker", "other"].map(|name| Event::LocalQueue(local_queue(name)));
@@ -126,6 +131,13 @@ fn group(resource: &str, amount: i64, flavors: &[&str]) -> ResourceGroup {
 /// GPUs of one flavor, and memory of these.
 fn with_memory(gpu: i64, memory: i64, flavors: &[&str]) -> Vec<ResourceGroup> {
     gpus(&[("f", quota(gpu, None, None))]).into_iter().chain([group("memory", memory, flavors)]).collect()
+}
+
+/// One pod that wants so much of this alone.
+fn wants_only(uid: &str, queue: &str, resource: &str, amount: i64) -> Workload {
+    let mut one = wants(workload(uid, queue, 1, 0), resource, amount);
+    pod_set(&mut one).requests.remove(&ResourceName::from(GPU));
+    one
 }
 
 /// One that wants so much memory for each pod besides.
@@ -195,9 +207,7 @@ fn who_is_outrun_by_a_head_with_two_flavors_gets_the_one_at_which_it_does_not_lo
         if settles {
             world.settle();
         }
-        let mut all = wants_memory(Workload { queued_at_ms: 1, ..workload("all", "guest", 1, 0) }, 10);
-        pod_set(&mut all).requests.remove(&ResourceName::from(GPU));
-        world.put(all);
+        world.put(Workload { queued_at_ms: 1, ..wants_only("all", "guest", "memory", 10) });
         world.settle();
         assert!(world.is_admitted("all"), "{flavor}, {after:?}: {:?}", world.reason("all"));
     }
@@ -208,8 +218,7 @@ fn who_is_outrun_by_a_head_with_two_flavors_gets_the_one_at_which_it_does_not_lo
 #[test]
 fn who_is_outrun_by_a_head_that_goes_on_and_wants_it_no_more_gets_it() {
     let flavors = ["own", "shared", "rest"];
-    let mut wide = cluster_queue("wide", Some("pool"), of(&[("own", 2), ("shared", 1)]));
-    wide.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let mut wide = entitled("wide", &[("own", 2), ("shared", 1)]);
     wide.preemption.borrow_within_cohort = BorrowWithinCohort::LowerPriority { threshold: None };
     let poor = cluster_queue("poor", Some("pool"), of(&[("shared", 3), ("rest", 0)]));
     let queues = [wide, poor].map(Event::ClusterQueue);
@@ -232,8 +241,7 @@ fn who_is_outrun_by_a_head_that_goes_on_and_wants_it_no_more_gets_it() {
 /// flavor without places.
 #[test]
 fn who_finds_no_places_beside_what_is_kept_gets_them_when_that_ends() {
-    let mut keeper = cluster_queue("keeper", Some("pool"), of(&[("placed", 4)]));
-    keeper.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
+    let keeper = entitled("keeper", &[("placed", 4)]);
     let seeker = cluster_queue("seeker", Some("pool"), of(&[("placed", 4), ("bare", 4)]));
     let other = cluster_queue("other", Some("pool"), of(&[("placed", 4)]));
     let locals = ["keeper", "seeker", "other"].map(|name| Event::LocalQueue(local_queue(name)));
@@ -256,13 +264,6 @@ fn who_finds_no_places_beside_what_is_kept_gets_them_when_that_ends() {
 
 fn on_a_host(uid: &str, queue: &str, count: i64, priority: i32) -> Workload {
     Workload { priority, ..job(uid, queue, [pods("main", count, 1, on_one_host())]) }
-}
-
-/// A queue that may displace who has a lower priority, of which there is nobody: something is kept for its head.
-fn entitled(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
-    let mut queue = cluster_queue(name, Some("pool"), of(flavors));
-    queue.preemption.reclaim_within_cohort = ReclaimWithinCohort::LowerPriority;
-    queue
 }
 
 /// It found its first flavor kept for the head of a strict queue, and nothing in its second.
@@ -360,9 +361,7 @@ fn who_is_shut_out_by_a_head_that_goes_round_comes_to_rest_whoever_else_is_put_a
     let guest = cluster_queue("guest", Some("pool"), gpus(&[("f", quota(0, None, None))]));
     let mut world = beside_a_head_with_two_flavors(waits, [strict, guest]);
     world.engine.apply(Event::Flavor(flavor("site")));
-    let mut licence = wants(workload("licence", "strict", 1, 0), "licences", 1);
-    pod_set(&mut licence).requests.remove(&ResourceName::from(GPU));
-    world.put(licence);
+    world.put(wants_only("licence", "strict", "licences", 1));
     world.put(workload("guest", "guest", 1, 0));
     world.engine.take_cycle_counts();
     for _ in 0..3 {
@@ -398,9 +397,7 @@ fn two_blocked_heads_with_two_flavors_go_round_them_once_for_each_that_comes() {
     }
     world.settle();
     world.engine.take_cycle_counts();
-    let mut licence = wants(workload("guest", "guest", 1, 0), "licences", 1);
-    pod_set(&mut licence).requests.remove(&ResourceName::from(GPU));
-    world.put(licence);
+    world.put(wants_only("guest", "guest", "licences", 1));
     world.settle();
     assert!(world.is_admitted("guest"));
     for name in ["one", "two"] {

@@ -349,8 +349,9 @@ impl Engine {
     fn undo(&mut self, id: &GangId, census: &Census, min_member: u32, decisions: &mut Vec<Decision>) {
         let (mut delete, mut kept) = (Vec::new(), Vec::new());
         for uid in &census.bound {
-            match self.pods.get(uid) {
+            match self.pods.get_mut(uid) {
                 Some(pod) if pod.info.has_controller => {
+                    pod.undone = true;
                     delete.push((uid.clone(), pod.info.namespace.clone(), pod.info.name.clone()));
                 }
                 _ => kept.push(uid.clone()),
@@ -358,11 +359,6 @@ impl Engine {
         }
         if delete.is_empty() {
             return;
-        }
-        for (uid, ..) in &delete {
-            if let Some(pod) = self.pods.get_mut(uid) {
-                pod.undone = true;
-            }
         }
         if let Some(gang) = self.gangs.get_mut(id) {
             gang.below_since = None;
