@@ -18,8 +18,15 @@
 //! | [`shadow`] | comparing with a Kueue that runs, writing nothing |
 //! | [`takeover`] | taking the place of a Kueue that runs, and giving it back |
 //! | [`webhook`], [`surroundings`] | admission webhooks and conversion, and what of the cluster they look at |
+//! | [`config`] | Kueue's file of settings, and what it means |
+//! | [`compose`], [`names`] | the Workload that is made for a job, and its name |
+//! | [`explain`], [`news`], `pages` | why a workload waits, what is told as an event, and what `/debug/state` shows |
+//! | [`metrics`] | Kueue's metrics, as a table |
 //!
 //! The decisions themselves are made in `quota_engine`.
+//!
+//! A new job kind begins in [`jobs::table`], a new reason in `model::reasons` with its page under `docs/reasons`, a new metric in
+//! `metrics/table.rs` with its line in `docs/metrics.md`.
 
 pub mod adopted;
 pub mod bounds;

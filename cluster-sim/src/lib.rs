@@ -10,6 +10,9 @@
 //! answers in protobuf (request bodies of built-in kinds are read), `exec`, `attach` and `port-forward` (nothing runs),
 //! node leases and the taints of nodes that are not ready, webhooks outside the process. What it does is held to the real
 //! server by the api-parity suite.
+//!
+//! A built-in kind is an entry of `resources/table.rs`, a controller a file in `controllers/`. A difference from the real server that
+//! is accepted stands in `tests/parity.rs`, with the reason.
 
 mod admission;
 mod aggregation;

@@ -20,7 +20,7 @@ enum Command {
         /// How many seeds.
         #[arg(long, default_value_t = 100)]
         seeds: u64,
-        /// The first seed; by default one that the clock chooses.
+        /// The first seed; by default a random one.
         #[arg(long)]
         seed: Option<u64>,
         /// Switch deliberate bugs on, one at a time, and see that each is found within 1,000 seeds.
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let outcome = if planted {
         campaign::planted(seed.unwrap_or(0), bug.as_deref())
     } else {
-        // Which seeds are played is no decision of the programs, so the clock may choose them.
+        // Which seeds are played is no decision of the programs, so chance may choose them.
         let first = seed.unwrap_or_else(|| kit::Rng::from_entropy().u64(..1 << 32));
         campaign::bug(bug.as_deref())
             .and_then(|planted| campaign::run(Campaign { first, seeds, log, planted }))

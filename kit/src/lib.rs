@@ -5,8 +5,9 @@
 //!
 //! | what | where |
 //! |---|---|
+//! | time, randomness, tasks, services within the process | [`context`] |
 //! | reading the cluster | [`watch`] |
-//! | writing to it: one request, many at once, who may | [`patch`], [`writes`], [`lease`] |
+//! | writing to it: one request, many at once, who may, how soon again, how fast | [`patch`], [`writes`], [`lease`], [`backoff`], [`pace`] |
 //! | what people read | [`conditions`], [`events`], [`admin`] |
 //! | being called | [`http`], [`tls`], [`front_proxy`] |
 //! | a real process's edges; simulations never touch them | [`process`], [`client`], [`config`], [`telemetry`] |

@@ -1,7 +1,8 @@
 //! What the engines share: quantities, resource vectors, selectors, taints, reasons.
 //!
 //! Pure data and pure functions: no clock, no input or output, no Kubernetes client. The types are shaped as Kubernetes
-//! writes them in JSON, so that the lean views of `crds` embed them as they are.
+//! writes them in JSON, so that the lean views of `crds` embed them as they are. Beside them: values that many objects share
+//! ([`pool`]), fields that few have ([`rare`]), and the deliberate bugs that the fuzzer has to find ([`planted`]).
 
 pub mod duration;
 pub mod node;

@@ -1,4 +1,7 @@
 //! Whether a GPU may be given out: a pure function of what was, what happened, and the policy.
+//!
+//! A new rule is an arm of [`after_signal`] or [`after_probe`], a token in [`Reason`], a row of the table tests below and a line in
+//! `docs/node-agent.md`.
 
 mod xid;
 

@@ -2,7 +2,7 @@
 //!
 //! [`Engine`] takes [`Event`]s and the time, and answers with [`Decision`]s. It knows no API server, no clock and no
 //! randomness, so the same events give the same decisions. Its rules are Kueue's (`kueue.x-k8s.io/v1beta2`); where the
-//! two differ on purpose, the item says so.
+//! two differ on purpose, the item says so, and `docs/differences-from-kueue.md` lists it.
 //!
 //! What is read first: [`input`] (what the engine is told), [`decision`] (what it answers), then `engine` (the state), `events`
 //! (how it changes), `cycle` (the scheduling cycle) and `process` (one head in it), `grant` (quota given and taken back), `place`

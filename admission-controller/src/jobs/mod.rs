@@ -1,6 +1,7 @@
 //! Kinds of jobs, as data: where each keeps what admission needs, and how it is started and stopped.
 //!
-//! A kind is one entry of [`table`]; nothing else knows kinds by name.
+//! A kind is one entry of [`table`]. Beside it only Kueue's own lists know kinds by name: its frameworks, its webhooks, and what
+//! AppWrappers' operator knows.
 
 mod added;
 mod components;

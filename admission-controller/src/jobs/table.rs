@@ -1,4 +1,7 @@
 //! The table of job kinds.
+//!
+//! A new kind is an entry here and a case in `tests/kinds.rs`; `docs/kinds.md` (Adding a kind) lists what the chart and the
+//! documentation need. What each field of an entry means is said at [`JobKind`].
 
 use crds::names::kueue;
 

@@ -185,7 +185,7 @@ metrics! {
     EVICTION_TOOK: "kueue_workload_eviction_latency_seconds", WAITS, ClusterQueue, &["cluster_queue", "reason"],
         "From an eviction until the quota was back";
     SHARE: "kueue_cluster_queue_weighted_share", Kind::Gauge, ClusterQueue, &["cluster_queue", "cohort"],
-        "How much a ClusterQueue borrows of what could be lent to it, in thousandths by its weight; NaN with weight 0";
+        "How much a ClusterQueue borrows of what could be lent to it, in thousandths by its weight; NaN if it borrows with weight 0";
     RESOURCE_RESERVATION: "kueue_cluster_queue_resource_reservation", Kind::Gauge, ClusterQueue, QUEUE_PAIR,
         "What workloads with quota use";
     RESOURCE_USAGE: "kueue_cluster_queue_resource_usage", Kind::Gauge, ClusterQueue, QUEUE_PAIR,
@@ -244,7 +244,7 @@ metrics! {
     COHORT_INFO: "kueue_cohort_info", Kind::Gauge, Cohort, &["cohort", "parent_cohort", "root_cohort"],
         "1, with the cohorts that a cohort is in";
     COHORT_SHARE: "kueue_cohort_weighted_share", Kind::Gauge, Cohort, COHORT,
-        "How much a cohort borrows of what could be lent to it, in thousandths by its weight; +Inf with weight 0";
+        "How much a cohort borrows of what could be lent to it, in thousandths by its weight; +Inf if it borrows with weight 0";
     COHORT_QUOTA: "kueue_cohort_subtree_quota", Kind::Gauge, Cohort, COHORT_PAIR,
         "The quota of a cohort and of all that is below it, as far as it is lent";
     COHORT_RESERVATIONS: "kueue_cohort_subtree_resource_reservations", Kind::Gauge, Cohort, COHORT_PAIR,

@@ -1,4 +1,7 @@
-//! Admission webhooks and conversion: served by every replica, before caches and leadership, since they need neither.
+//! Admission webhooks and conversion, served by every replica, whether or not it leads.
+//!
+//! What they know of the cluster is in [`Surroundings`](crate::surroundings::Surroundings). Until that has its first lists a replica is
+//! not ready, for ten seconds at most, and the Service sends it no reviews.
 
 mod configurations;
 mod defaults;

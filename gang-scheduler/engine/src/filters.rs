@@ -6,6 +6,9 @@
 //!
 //! The rules are kube-scheduler's: NodeUnschedulable, TaintToleration, NodeAffinity, NodePorts, NodeResourcesFit; and the
 //! node's `Ready` condition, which Kubernetes reports as a taint with some delay.
+//!
+//! A new filter is a function here, its line in [`STATIC_FILTERS`], its variant and words of [`NodeReason`] and a row of the table
+//! test below.
 
 use std::sync::Arc;
 

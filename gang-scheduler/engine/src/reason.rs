@@ -1,3 +1,5 @@
+//! Why pods wait: what each node lacks for them, as data, and the sentence that pods, groups and events all say.
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
