@@ -260,11 +260,11 @@ fn a_search_goes_on_where_the_last_one_stopped() {
             }
         }
         assert_eq!(world.evictions.len(), evictions, "{preserve}");
-        if world.is_admitted("fast") {
-            let outrun = world.workloads[&Uid::from("outrun")].standing.clone();
-            let Standing::Reserved { admission, .. } = outrun else { panic!() };
-            assert_eq!(admission.pod_sets[0].flavors.values().next().unwrap().as_str(), flavor_given);
+        for gone in world.leaving() {
+            world.standing(&gone.to_string(), Standing::Finished);
         }
+        world.settle();
+        assert_eq!(world.flavor_of("outrun"), Some(flavor_given), "{preserve}");
     }
 }
 

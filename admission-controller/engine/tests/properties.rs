@@ -297,6 +297,11 @@ impl Story {
                 fits(victims, borrowing) && victims.iter().all(|victim| !fits(&spared(victim), borrowing))
             });
             assert!(minimal, "{victims:?} for {preemptor}: too few or too many");
+            let borrows = !fits(victims, false);
+            for victim in victims.iter().filter(|victim| borrows && self.queue_of(victim) != mine) {
+                let allowed = may_borrow_from(policy, me, &self.world.workloads[victim]);
+                assert!(allowed || self.is_fair, "{victim} leaves for {preemptor}, which borrows then");
+            }
         }
     }
 
@@ -415,6 +420,16 @@ fn may_reclaim(policy: Preemption, me: &Workload, it: &Workload) -> bool {
         ReclaimWithinCohort::Never | ReclaimWithinCohort::Unset => false,
         ReclaimWithinCohort::LowerPriority => it.priority < me.priority,
         ReclaimWithinCohort::Any => true,
+    }
+}
+
+/// Whether it lets one displace another of a queue that borrows, and borrow itself.
+fn may_borrow_from(policy: Preemption, me: &Workload, it: &Workload) -> bool {
+    match policy.borrow_within_cohort {
+        BorrowWithinCohort::Never => false,
+        BorrowWithinCohort::LowerPriority { threshold } => {
+            it.priority < me.priority && threshold.is_none_or(|most| it.priority <= most)
+        }
     }
 }
 

@@ -91,6 +91,7 @@ fn a_place_is_found_if_there_is_one_and_it_is_a_good_one() {
 
 #[test]
 fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
+    let mut placed = 0;
     for seed in 0..CLUSTERS {
         let mut rng = fastrand::Rng::with_seed(seed);
         let cluster = Cluster::random(&mut rng);
@@ -107,6 +108,7 @@ fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
         assert_eq!(first, index.place(&sets, rules, View::Now), "seed {seed}");
 
         let Ok(given) = first.into_assignments() else { continue };
+        placed += 1;
         let mut taken: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
         for (set, given) in sets.iter().zip(&given) {
             assert_eq!(given.pods(), set.count, "seed {seed}");
@@ -121,6 +123,7 @@ fn a_search_changes_nothing_and_several_pod_sets_never_overbook() {
             assert!(gpus <= host.gpus && pods <= host.pods, "seed {seed}: {name} is overbooked");
         }
     }
+    assert!(placed > CLUSTERS / 10, "too few are placed to say anything: {placed}");
 }
 
 #[test]

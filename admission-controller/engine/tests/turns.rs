@@ -430,7 +430,8 @@ fn who_is_let_in_with_fewer_pods_owes_for_all() {
         assert!(matches!(decisions[..], [Decision::Reserve(_)]), "{decisions:?}");
         gpus_of(&world.engine.history(&key("a")).unwrap().penalty)
     };
-    assert_eq!(owed(Some(2), 2), owed(None, 4));
+    let all = owed(None, 4);
+    assert_eq!((owed(Some(2), 2), all / ADDED), (all, 4));
 }
 
 /// Among the candidates of one other queue it counts what their LocalQueues have used, whether others are candidates, too, or not.

@@ -194,12 +194,10 @@ impl Story {
 
     /// Everybody was told what it waits for, and so was its like.
     fn judge_what_is_told(&self) {
-        for (uid, told) in &self.world.pending {
-            let known = self.world.engine.last_reason(uid);
-            assert!(
-                known.is_none_or(|known| known.token() == told.token()),
-                "{uid} was told {told:?}, not {known:?}"
-            );
+        for one in self.world.workloads.values().filter(|one| one.standing == Standing::Pending) {
+            let known = self.world.engine.last_reason(&one.uid).map(PendingReason::token);
+            let told = self.world.pending.get(&one.uid).map(PendingReason::token);
+            assert!(known.is_some() && told == known, "{} was told {told:?}, not {known:?}", one.uid);
         }
     }
 
