@@ -116,7 +116,7 @@ mod tests {
         };
         for (text, wait) in [("1970-01-01T00:12:00Z", 0), ("1970-01-01T00:09:00Z", 60), ("soon", 60)] {
             let state = held_until(text);
-            assert!(valid_until(&state, at(600), []) <= Some(at(720)), "{text}");
+            assert!(valid_until(&state, at(600), []).is_some_and(|end| end <= at(720)), "{text}");
             assert_eq!(overdue(&state, at(720)).requeue_after_seconds, Some(wait), "{text}");
         }
     }

@@ -451,9 +451,9 @@ async fn quota_of_a_job_whose_queue_is_taken_away_before_it_starts_is_free() {
         "{explained}"
     );
     assert_eq!(world.workload("llama").unwrap()["spec"]["queueName"], Value::Null);
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
     edit(&world, |job| job["metadata"]["labels"] = json!({ "kueue.x-k8s.io/queue-name": "a" })).await;
     assert!(world.is("llama", "QuotaReserved"));
     answer(&world).await;
@@ -478,9 +478,9 @@ async fn a_job_is_started_with_the_templates_that_it_has_then() {
     assert_eq!(started["metadata"]["labels"]["kueue.x-k8s.io/podset"], "worker");
     assert_eq!(started["metadata"]["annotations"]["note"], "y");
     assert_eq!(started["spec"]["nodeSelector"], json!({ "disk": "ssd", "gpu": "a100" }));
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 }
 
 #[tokio::test(start_paused = true)]

@@ -161,9 +161,9 @@ async fn a_job_that_has_no_room_to_grow_goes_on_as_it_is() {
     resize(&world, 3).await;
     assert_eq!(said(&world), [(2, true, "WorkloadSliceReplaced".to_owned()), (3, true, String::new())]);
     assert!(!is_gated(&world, "p2"));
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 }
 
 /// The only check of a slice is passed, and wants this of the job's pods.
@@ -218,9 +218,9 @@ async fn new_pods_get_what_the_checks_of_their_slice_want_and_those_that_select_
     let annotations = &open["metadata"]["annotations"];
     assert_eq!((&annotations[REQUEST], &annotations[CLASS]), (&json!("second"), &json!("c")));
     assert_eq!(annotations["example.com/note"], "first", "no other annotation changes");
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,9 +239,9 @@ async fn a_job_that_grew_before_it_was_started_starts_with_the_pods_that_have_qu
     }
     world.settle().await;
     assert_eq!(["p0", "p1", "p2"].map(|name| is_gated(&world, name)), [false, false, true]);
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 
     resize(&world, 4).await;
     answer(&world, 1, json!({})).await;
@@ -641,9 +641,9 @@ async fn a_slice_that_takes_the_place_of_none_that_stands_is_made_anew() {
     let replaces = format!("team/{}", first["metadata"]["name"].as_str().unwrap());
     assert_eq!(third["metadata"]["annotations"][REPLACES], replaces);
     assert_eq!(said(&world), [(2, true, String::new()), (5, false, String::new())]);
-    let since = world.cluster.revision();
+    let since = world.attempts("layer1");
     world.pass(300).await;
-    assert_eq!(world.writes("layer1", since), Vec::<String>::new(), "it is at rest");
+    assert_eq!(world.attempts("layer1"), since, "it is at rest");
     world
         .update("kueue.x-k8s.io", "clusterqueues", "a", false, |queue| {
             queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(5);

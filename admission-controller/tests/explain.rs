@@ -124,6 +124,7 @@ async fn a_workload_that_is_put_off_for_ever_is_read() {
     let unread = "trireme_watch_undecodable_objects_total{kind=\"Workload\"} ";
     let text = world.metrics().await;
     let unread: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(unread)).collect();
+    assert!(text.contains("# TYPE trireme_watch_undecodable_objects_total"), "{text}");
     assert!(unread.iter().all(|count| *count == "0"), "{unread:?}");
 }
 

@@ -419,6 +419,7 @@ async fn that_a_pod_was_started_is_told_once() {
     world.settle().await;
     assert!(!world.is_behind(GATE, "solo"));
     let events = world.cluster.store("reader").list(&GroupResource::new("", "events"), Some("team"));
-    let mut started = events.iter().map(|event| event.value()).filter(|event| event["reason"] == "Started");
-    assert_eq!(started.next().unwrap()["count"], 1);
+    let started = events.iter().map(|event| event.value()).filter(|event| event["reason"] == "Started");
+    let counts: Vec<&Value> = started.map(|event| &event["count"]).collect();
+    assert_eq!(counts, [1]);
 }

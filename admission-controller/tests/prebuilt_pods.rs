@@ -119,9 +119,9 @@ async fn a_pod_takes_the_workload_that_was_made_for_it() {
         phase(&world, "solo", "Succeeded").await;
         world.settle().await;
         assert_eq!(end(&world, "by-hand"), said("True", "Succeeded"));
-        let quiet = world.cluster.revision();
+        let quiet = world.attempts("layer1");
         world.settle().await;
-        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+        assert_eq!(world.attempts("layer1"), quiet);
     }
 }
 
@@ -149,9 +149,9 @@ async fn a_prebuilt_workload_for_another_pod_is_out_of_sync_and_stays() {
         world.settle().await;
         assert_eq!(end(&world, "by-hand"), said("True", "OutOfSync"), "{at}");
         assert!(is_gated(&world, "solo"), "{at}");
-        let quiet = world.cluster.revision();
+        let quiet = world.attempts("layer1");
         world.settle().await;
-        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "{at}");
+        assert_eq!(world.attempts("layer1"), quiet, "{at}");
     }
 }
 
@@ -179,9 +179,9 @@ async fn a_group_takes_the_workload_that_was_made_for_it() {
     }
     world.settle().await;
     assert_eq!(end(&world, "ring"), said("True", "Succeeded"));
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 }
 
 /// What was planned for it before its pods came, as for a Workload of nobody's, takes no quota from those that run.
@@ -225,9 +225,9 @@ async fn a_prebuilt_workload_without_the_roles_of_a_group_is_out_of_sync_and_sta
     world.settle().await;
     assert_eq!(end(&world, "ring"), said("True", "OutOfSync"));
     assert!(is_gated(&world, "r0") && is_gated(&world, "r1"));
-    let quiet = world.cluster.revision();
+    let quiet = world.attempts("layer1");
     world.settle().await;
-    assert_eq!(world.writes("layer1", quiet), Vec::<String>::new());
+    assert_eq!(world.attempts("layer1"), quiet);
 }
 
 #[tokio::test(start_paused = true)]

@@ -236,9 +236,9 @@ async fn who_waits_for_its_class_keeps_nobody_elses_quota() {
     world.create("batch", "jobs", batch("small", "a", 1)).await;
     world.settle().await;
     assert!(world.is("small", "Admitted"));
-    let quiet = world.writes("layer1", 0).len();
+    let quiet = world.attempts("layer1");
     world.pass(50).await;
-    assert_eq!(world.writes("layer1", 0).len(), quiet, "nothing is tried again and again");
+    assert_eq!(world.attempts("layer1"), quiet, "nothing is tried again and again");
     let class = json!({ "metadata": { "name": "high" }, "value": 9 });
     world.create("kueue.x-k8s.io", "workloadpriorityclasses", class).await;
     world.pass(120).await;

@@ -209,7 +209,7 @@ fn the_largest_workloads_are_decided_about_in_time() {
             engine.apply(Event::Namespace("team".into(), Default::default()));
             engine.apply(Event::ClusterQueue(input::cluster_queue(&queue, &rules)));
             engine.apply(Event::LocalQueue(input::local_queue(&local)));
-            let Ok(view) = serde_json::from_str::<Workload>(&text) else { return };
+            let view: Workload = serde_json::from_str(&text).unwrap();
             let workload = input::workload(
                 (&view).into(),
                 &view,
@@ -486,7 +486,11 @@ fn large_jobs() -> Vec<(&'static str, (&'static str, &'static str), Value)> {
 #[test]
 fn the_largest_jobs_are_described_in_time() {
     for (name, (group, kind), object) in large_jobs() {
-        let Some(kind) = TABLE.iter().find(|one| (one.group, one.kind) == (group, kind)) else { continue };
+        // A pod is none of the table.
+        let Some(kind) = TABLE.iter().find(|one| (one.group, one.kind) == (group, kind)) else {
+            assert_eq!(kind, "Pod");
+            continue;
+        };
         let text = object.to_string();
         let took = took(|| {
             let object: JobObject = serde_json::from_str(&text).unwrap();

@@ -180,8 +180,8 @@ struct Rules {
     watches: Vec<Rule<WatchFault>>,
     webhooks: Vec<Rule<WebhookFault>>,
     hook: Option<Hook>,
-    /// Writes begun by each writer.
-    writes: BTreeMap<Arc<str>, u64>,
+    /// Writes begun by each writer, by what they are to.
+    writes: BTreeMap<Arc<str>, BTreeMap<GroupResource, u64>>,
 }
 
 /// The faults of a cluster.
@@ -283,7 +283,12 @@ impl Faults {
 
     /// How many writes a writer has begun.
     pub fn writes_by(&self, writer: &str) -> u64 {
-        self.rules().writes.get(writer).copied().unwrap_or(0)
+        self.writes_to(writer).values().sum()
+    }
+
+    /// The same by what they are to, whatever came of them: a write that is refused counts, and so does one that changes nothing.
+    pub fn writes_to(&self, writer: &str) -> BTreeMap<GroupResource, u64> {
+        self.rules().writes.get(writer).cloned().unwrap_or_default()
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -311,9 +316,10 @@ impl Faults {
         let (write, hook, fault) = {
             let mut rules = self.rules();
             let write = call.verb.is_write().then(|| {
-                let count = rules.writes.entry(call.writer.clone()).or_default();
-                *count += 1;
-                *count - 1
+                let counts = rules.writes.entry(call.writer.clone()).or_default();
+                let number = counts.values().sum();
+                *counts.entry(call.resource.clone()).or_default() += 1;
+                number
             });
             let Rules { calls, hook, .. } = &mut *rules;
             let part = Some(&*call.subresource);

@@ -357,4 +357,13 @@ proptest! {
     fn any_body_is_answered(body in proptest::collection::vec(any::<u8>(), 0..200)) {
         answer(&body);
     }
+
+    #[test]
+    fn a_review_with_a_damage_is_answered(at in any::<proptest::sample::Index>(), with in proptest::collection::vec(any::<u8>(), 0..4)) {
+        let queue = json!({ "apiVersion": V1BETA1, "kind": "ClusterQueue", "spec": { "cohort": "c" } });
+        let mut body = review(json!([queue]), V1BETA2).to_string().into_bytes();
+        let at = at.index(body.len());
+        body.splice(at..=at, with);
+        answer(&body);
+    }
 }

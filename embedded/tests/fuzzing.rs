@@ -31,4 +31,16 @@ fn two_processes_given_one_seed_write_the_same_log() {
 fn a_few_seeds_hold() {
     let (held, report) = fuzz(&["--seed", "0", "--seeds", "20"]);
     assert!(held, "{report}");
+    let said = report.lines().find_map(|line| line.split_once(" episodes, ")).unwrap();
+    let writes: u64 = said.1.split(' ').next().unwrap().parse().unwrap();
+    assert!(said.0 == "20" && writes > 20_000, "{report}");
+}
+
+/// The rules see something: of each layer one deliberate bug, which the first seed shows. `fuzz --planted` plays them all.
+#[test]
+fn deliberate_bugs_are_found() {
+    for bug in ["CountQuotaTwice", "BindBeforePlan", "ForgetToReregister"] {
+        let (found, report) = fuzz(&["--planted", "--bug", bug, "--seed", "0"]);
+        assert!(found && report.contains("1 of 1 planted bugs found"), "{report}");
+    }
 }

@@ -90,7 +90,9 @@ async fn a_slow_api_server_keeps_no_request_from_being_made() {
     let made = requests(&world);
     assert_eq!(made.len(), 1);
     assert_eq!(made[0]["spec"]["podSets"].as_array().unwrap().len(), 4);
-    for template in all(&world, "", "podtemplates") {
+    let templates = all(&world, "", "podtemplates");
+    assert_eq!(templates.len(), 4);
+    for template in templates {
         assert_eq!(template["metadata"]["ownerReferences"][0]["kind"], "ProvisioningRequest");
     }
 }

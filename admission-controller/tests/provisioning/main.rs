@@ -362,9 +362,9 @@ async fn what_was_ready_for_quota_that_is_gone_is_asked_for_again() {
         assert_eq!(world.condition("llama", "Evicted"), None);
         assert!(requests(&world).is_empty(), "{wanted}");
         assert_eq!((check(&world, "state"), check(&world, "podSetUpdates")), (json!("Pending"), Value::Null));
-        let quiet = world.cluster.revision();
+        let quiet = world.attempts("layer1");
         world.settle().await;
-        assert_eq!(world.writes("layer1", quiet), Vec::<String>::new(), "{wanted}");
+        assert_eq!(world.attempts("layer1"), quiet, "{wanted}");
 
         if by_queue {
             stop(&world, "None").await;
@@ -445,9 +445,9 @@ async fn where_requests_are_not_served_nobody_gets_quota() {
     let queue = world.get(GROUP, "clusterqueues", "a").unwrap();
     assert_eq!(queue["status"]["conditions"][0]["reason"], "AdmissionCheckInactive");
     assert!(!world.is("llama", "QuotaReserved"));
-    let quiet = world.writes("layer1", 0).len();
+    let quiet = world.attempts("layer1");
     world.pass(120).await;
-    assert_eq!(world.writes("layer1", 0).len(), quiet);
+    assert_eq!(world.attempts("layer1"), quiet);
 
     let mut definition = definition;
     definition["metadata"] = json!({ "name": name });

@@ -5,6 +5,7 @@
 
 pub(crate) mod racks;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admission_controller::webhook::webhook_configurations_for;
@@ -16,6 +17,9 @@ use kit::{Clients, Clock, Context, Identity, Rng, ServiceTable, Tasks};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tower::ServiceExt;
+
+/// What a replica writes at any time: its lease, and what it tells people.
+const BESIDE: [&str; 2] = ["leases", "events"];
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -362,15 +366,21 @@ impl World {
         self.job(job).pointer("/spec/runPolicy/suspend") == Some(&json!(true))
     }
 
-    /// Writes of this replica to jobs and Workloads since a revision, as "verb resource/subresource".
+    /// Writes of this replica since a revision, as "verb resource/subresource", but for those of its lease and of events.
     pub(crate) fn writes(&self, writer: &str, since: u64) -> Vec<String> {
         self.cluster
             .log_since(since)
             .iter()
-            .filter(|commit| &*commit.writer == writer)
+            .filter(|commit| &*commit.writer == writer && !BESIDE.contains(&&*commit.resource.resource))
             .map(|commit| format!("{:?} {}/{}", commit.verb, commit.resource.resource, commit.subresource))
-            .filter(|write| write.contains("workloads") || write.contains("jobs"))
             .collect()
+    }
+
+    /// How many writes this replica has begun so far, whatever came of them, but for those of its lease and of events.
+    pub(crate) fn attempts(&self, writer: &str) -> BTreeMap<GroupResource, u64> {
+        let mut begun = self.cluster.faults().writes_to(writer);
+        begun.retain(|resource, _| !BESIDE.contains(&&*resource.resource));
+        begun
     }
 
     /// What `/metrics` shows.

@@ -268,7 +268,12 @@ impl Episode {
             }
             self.audit();
             if next >= end {
-                if end >= self.started + LENGTH + PATIENCE || self.is_quiet() {
+                if self.is_quiet() {
+                    return;
+                }
+                if end >= self.started + LENGTH + PATIENCE {
+                    let now = self.stack.cluster.clock().unix_millis();
+                    lock(&self.witness).checker.never_quiet(now);
                     return;
                 }
                 end += AUDIT_EVERY;

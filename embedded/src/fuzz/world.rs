@@ -359,11 +359,11 @@ impl World {
         keys.filter_map(move |(namespace, name)| self.get(WORKLOADS, namespace, name))
     }
 
-    /// The job that a Workload describes, while it is there.
-    pub fn job_of(&self, workload: &Value) -> Option<&Shared> {
-        let owner = items(workload, "/metadata/ownerReferences").next().map(|owner| text(owner, "/uid"))?;
+    /// The job that a Workload describes, or the pods, those that are there.
+    pub fn jobs_of<'a>(&'a self, workload: &'a Value) -> impl Iterator<Item = &'a Shared> {
+        let owners: BTreeSet<&str> = owners(workload).collect();
         let kinds = JOBS.iter().map(|(resource, _)| *resource).chain(["pods"]);
-        kinds.flat_map(|resource| self.all(resource)).find(|job| uid(job) == owner)
+        kinds.flat_map(|resource| self.all(resource)).filter(move |job| owners.contains(uid(job)))
     }
 
     /// The job at the end of a pod's chain of controllers.

@@ -14,7 +14,7 @@ const WINDOW_MS: i64 = 6 * 60 * 1_000;
 const BURST: i64 = 25;
 const REFILL_MS: i64 = 5 * 60 * 1_000;
 /// How many events and objects are remembered: beyond, the longest unused are forgotten, which only merges less.
-const MAX_REMEMBERED: usize = 4_096;
+pub(super) const MAX_REMEMBERED: usize = 4_096;
 /// What fits into a name (253) beside the suffix.
 const MAX_NAME: usize = 230;
 
@@ -101,6 +101,12 @@ impl Merger {
                 }
             }
         }
+    }
+
+    /// Events and sources of events that are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> (usize, usize) {
+        (self.known.len(), self.buckets.len())
     }
 
     pub(super) fn has_repeats(&self) -> bool {

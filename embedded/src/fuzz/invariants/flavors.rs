@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::node::{Taint, Toleration, first_untolerated};
 use serde_json::Value;
 
+use super::nodes::requests;
 use super::quota::became_true;
-use crate::fuzz::world::{CLUSTER_QUEUES, FLAVORS, WORKLOADS, World, Write, at, items, text};
+use crate::fuzz::world::{CLUSTER_QUEUES, FLAVORS, WORKLOADS, World, Write, amount, at, items, text};
 
 /// Whether pods of a template may have a flavor, of a group that has flavors with these labels.
 ///
@@ -67,6 +68,45 @@ pub(super) fn assigned_flavors_suit(world: &World, write: &Write) -> Result<(), 
         }
         if let Some(what) = wrong {
             return Err(format!("{:?}: {what}", write.key()));
+        }
+    }
+    Ok(())
+}
+
+/// An admission names every pod set once, and all that its pods ask for of what the queue covers, as much as so many pods need.
+pub(super) fn admissions_are_whole(world: &World, write: &Write) -> Result<(), String> {
+    if write.resource != WORKLOADS || !became_true(write, "QuotaReserved") {
+        return Ok(());
+    }
+    let workload = write.object();
+    let names = |path| {
+        let mut names: Vec<&str> = items(workload, path).map(|one| text(one, "/name")).collect();
+        names.sort_unstable();
+        names
+    };
+    let (asked, given) = (names("/spec/podSets"), names("/status/admission/podSetAssignments"));
+    if asked != given {
+        return Err(format!("{:?} has the pod sets {asked:?}, and quota for {given:?}", write.key()));
+    }
+    let queue = text(workload, "/status/admission/clusterQueue");
+    let versions: Vec<_> = world.believable(CLUSTER_QUEUES, "", queue).collect();
+    for assignment in items(workload, "/status/admission/podSetAssignments") {
+        let set = items(workload, "/spec/podSets").find(|set| set["name"] == assignment["name"]);
+        let mut each = requests(set.and_then(|set| set.get("template")).unwrap_or(&Value::Null));
+        each.insert("pods".into(), 1);
+        let count = assignment["count"].as_i64().unwrap_or(1);
+        for (resource, each) in each.iter().filter(|(_, each)| **each > 0) {
+            let name = resource.as_str();
+            if versions.iter().any(|queue| group_of(queue, name).is_none()) {
+                continue;
+            }
+            let told = amount(name, assignment["resourceUsage"].get(name));
+            if text(assignment, &format!("/flavors/{}", name.replace('/', "~1"))).is_empty()
+                || told != Some(each * count)
+            {
+                let set = &assignment["name"];
+                return Err(format!("{:?} {set}: {count} pods of {each} {name} use {told:?}", write.key()));
+            }
         }
     }
     Ok(())

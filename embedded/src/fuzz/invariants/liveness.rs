@@ -427,15 +427,20 @@ pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether pods of a Workload have not ended.
+fn has_pods(world: &World, workload: &Value) -> bool {
+    world
+        .all("pods")
+        .any(|pod| !is_over(pod) && world.workload_of_pod(pod).is_some_and(|one| uid(one) == uid(workload)))
+}
+
 /// An evicted workload of which no pod is left holds nothing.
 fn evicted_give_back(world: &World, _: &Activity) -> Result<(), String> {
     let stays = |workload: &&Value| {
         let since = world.turned(workload, "Evicted").filter(|_| holds(workload, "Evicted"));
         since.is_some_and(|since| world.now - since > 300_000)
             && !held(workload).is_empty()
-            && !world.all("pods").any(|pod| {
-                !is_over(pod) && world.workload_of_pod(pod).is_some_and(|one| uid(one) == uid(workload))
-            })
+            && !has_pods(world, workload)
     };
     match world.all(WORKLOADS).map(|one| &**one).find(stays) {
         Some(workload) => Err(format!("{:?} was evicted, has no pods, and keeps its quota", key(workload))),
@@ -524,7 +529,7 @@ fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {
     let lingers = |workload: &&Value| {
         let deleted = text(workload, "/metadata/deletionTimestamp").parse::<jiff::Timestamp>();
         deleted.is_ok_and(|deleted| world.now - deleted.as_millisecond() > 300_000)
-            && world.job_of(workload).is_none()
+            && !has_pods(world, workload)
     };
     match world.all(WORKLOADS).map(|one| &**one).find(lingers) {
         Some(workload) => Err(format!("{:?} was deleted, and is still there", key(workload))),

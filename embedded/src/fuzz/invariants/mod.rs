@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 pub use devices::Holding;
 pub use quota::FOREIGN_CONDITION;
 
-use super::world::{World, Write};
+use super::world::{PROGRAMS, World, Write};
 
 /// A rule over one write; the world has already taken the write in.
 type Rule = fn(&World, &Write) -> Result<(), String>;
@@ -37,6 +37,7 @@ type Rule = fn(&World, &Write) -> Result<(), String>;
 const SAFETY: &[(&str, Rule)] = &[
     ("quota is reserved within the rules of the cohort", quota::within_limits),
     ("assigned flavors suit the pods", flavors::assigned_flavors_suit),
+    ("an admission leaves nothing out", flavors::admissions_are_whole),
     ("every check is passed before admission", checks::passed_before_admission),
     ("what a check has said is kept", checks::answers_are_kept),
     ("nodes are there when their check says so", checks::nodes_are_there),
@@ -67,6 +68,9 @@ const SAFETY: &[(&str, Rule)] = &[
 /// The rule about who is preempted for whom.
 const PREEMPTION_RULE: &str = "preemption makes room for somebody, and no more than needed";
 
+/// What programs write for so long while nobody else writes anything, they write for each other, or for nothing.
+const AMONG_THEMSELVES: i64 = 60_000;
+
 /// An episode has a few thousand writes. So many at one instant are a circle in which time cannot go on.
 const MOST_AT_ONCE: u64 = 5_000;
 
@@ -93,6 +97,7 @@ pub struct Checker {
     checked: u64,
     at_once: u64,
     changed: i64,
+    changed_by_others: i64,
 }
 
 impl Checker {
@@ -107,6 +112,9 @@ impl Checker {
         self.checked += 1;
         if !matches!(write.resource.as_str(), "leases.coordination.k8s.io" | "events") {
             self.changed = write.at;
+            if !PROGRAMS.iter().any(|program| write.writer.starts_with(program)) {
+                self.changed_by_others = write.at;
+            }
         }
         for (rule, holds) in SAFETY {
             if let Err(what) = holds(&self.world, write) {
@@ -130,6 +138,15 @@ impl Checker {
         circle
     }
 
+    /// An episode ends that never became quiet: was there anybody but the programs who wrote?
+    pub fn never_quiet(&mut self, now: i64) {
+        if now - self.changed_by_others > AMONG_THEMSELVES {
+            let what =
+                format!("programs write, {} s after anybody else", (now - self.changed_by_others) / 1000);
+            self.violations.push(Violation { at: now, rule: liveness::CIRCLE_RULE, what });
+        }
+    }
+
     /// Checks what the containers that run now hold. `ill` has the devices that are broken, and since when.
     pub fn containers(&mut self, now: i64, holdings: &[Holding], ill: &BTreeMap<String, i64>) {
         if let Some((rule, what)) = devices::broken_rule(holdings, ill) {
@@ -144,6 +161,9 @@ impl Checker {
         }
         if let Err(what) = liveness::suspended_in_time(&self.world) {
             self.violations.push(Violation { at: now, rule: "an evicted job is suspended", what });
+        }
+        if let Err(what) = pods::leave_in_time(&self.world) {
+            self.violations.push(Violation { at: now, rule: "pods of an evicted Workload leave", what });
         }
         if let Err(what) = self.drained.look(&self.world) {
             self.violations.push(Violation { at: now, rule: "a drained queue is empty", what });

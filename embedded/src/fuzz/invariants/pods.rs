@@ -45,6 +45,22 @@ fn goes_on(pod: &Value) -> bool {
     at(pod, "/metadata/deletionTimestamp").is_none() && !is_over(pod)
 }
 
+/// No pause, crash or trouble of an episode keeps anybody from deleting the pods of an evicted Workload for so long.
+const LEAVE_WITHIN: i64 = 300_000;
+
+/// Looked at again and again: pods that are managed by themselves do not run on when their Workload is evicted.
+pub(super) fn leave_in_time(world: &World) -> Result<(), String> {
+    let stays = |pod: &&Value| {
+        let workload = world.workload_of_pod(pod).filter(|workload| holds(workload, "Evicted"));
+        let since = workload.and_then(|workload| world.turned(workload, "Evicted"));
+        since.is_some_and(|since| since < world.now - LEAVE_WITHIN) && !is_gated(pod, GATES[0])
+    };
+    match managed(world).find(stays) {
+        Some(pod) => Err(format!("{:?} is there, {} s after its eviction", key(pod), LEAVE_WITHIN / 1000)),
+        None => Ok(()),
+    }
+}
+
 /// Pods that were submitted by themselves, and that nobody made for them.
 fn managed(world: &World) -> impl Iterator<Item = &Value> {
     world.all("pods").map(|pod| &**pod).filter(|pod| {

@@ -47,8 +47,13 @@ fn pods_of(workload: &Value, assignment: &Value) -> (i64, i64) {
 
 /// What all Workloads of a ClusterQueue hold. Of a slice and the one that it replaces the pods are the same.
 pub(super) fn used(world: &World, queue: &str) -> Usage {
+    used_by(world, queue, &|_| true)
+}
+
+/// What those of them hold that are meant.
+pub(super) fn used_by(world: &World, queue: &str, is_meant: &dyn Fn(&Value) -> bool) -> Usage {
     let mut usage = Usage::new();
-    for workload in world.all(WORKLOADS) {
+    for workload in world.all(WORKLOADS).filter(|one| is_meant(one)) {
         if text(workload, "/status/admission/clusterQueue") == queue && !is_succeeded(world, workload) {
             for (cell, used) in held(workload) {
                 *usage.entry(cell).or_default() += used;
@@ -195,7 +200,7 @@ pub(super) fn may_displace(reason: &str, queue: &Value, preemptor: &Value, victi
                 && higher
                 && priority(victim) <= threshold
         }
-        _ => true,
+        _ => false,
     }
 }
 

@@ -48,10 +48,10 @@ pub(super) fn finished_after_the_end(world: &World, write: &Write) -> Result<(),
     if write.resource != WORKLOADS || !became_true(write, "Finished") {
         return Ok(());
     }
-    let job = world.job_of(write.object());
     let goes_on = |job: &Value| !has_ended(job) && !is_over(job);
     let stays = |job: &&Shared| goes_on(job) && at(job, "/metadata/deletionTimestamp").is_none();
-    match job.filter(stays).filter(|_| !slices::goes_on_in_another(world, write.object())) {
+    let mut jobs = world.jobs_of(write.object());
+    match jobs.find(stays).filter(|_| !slices::goes_on_in_another(world, write.object())) {
         Some(job) => Err(format!(
             "{:?} is finished, its job {:?} has not ended",
             write.key(),
@@ -98,6 +98,9 @@ pub(super) fn bound_within_grant(world: &World, write: &Write) -> Result<(), Str
         }
         false => grant_of(workload, set).into_iter().collect(),
     };
+    if grants.is_empty() && !is_elastic(workload) && holds(workload, "Admitted") {
+        return Err(format!("{:?} was bound, its Workload has no pod set {set:?}", write.key()));
+    }
     let mut verdicts = grants.into_iter().map(|grant| within(grant, set, &fellows));
     match verdicts.next() {
         Some(Err(what)) if !verdicts.any(|one| one.is_ok()) => Err(format!("{:?} {what}", write.key())),

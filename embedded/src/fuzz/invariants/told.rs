@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::liveness::{Activity, age, pending, queue_of};
-use super::quota::used;
+use super::quota::used_by;
 use crate::fuzz::world::{
     CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, amount, at, condition, holds, is_over, items, key, text,
 };
@@ -46,18 +46,7 @@ pub(super) fn queues_count(world: &World, _: &Activity) -> Result<(), String> {
             in_it && (holds(workload, "QuotaReserved") || !is_stopped(world, workload))
         };
         same_counts(world, queue, &of_queue)?;
-        let usage = used(world, text(queue, "/metadata/name"));
-        for flavor in items(queue, "/status/flavorsReservation") {
-            for resource in items(flavor, "/resources") {
-                let (name, cell) =
-                    (text(resource, "/name"), (text(flavor, "/name"), text(resource, "/name")));
-                let told = amount(name, resource.get("total")).unwrap_or(0);
-                let held = usage.get(&(cell.0.to_owned(), cell.1.to_owned())).copied().unwrap_or(0);
-                if told != held {
-                    return Err(format!("{:?} tells of {told} {cell:?} in use, it is {held}", key(queue)));
-                }
-            }
-        }
+        same_amounts(world, queue, queue, &|_| true)?;
     }
     for queue in world.all(LOCAL_QUEUES) {
         let of_queue = |workload: &Value| {
@@ -66,6 +55,48 @@ pub(super) fn queues_count(world: &World, _: &Activity) -> Result<(), String> {
                 && (holds(workload, "QuotaReserved") || !is_stopped(world, workload))
         };
         same_counts(world, queue, &of_queue)?;
+        if let Some(cluster_queue) = world.get(CLUSTER_QUEUES, "", text(queue, "/spec/clusterQueue")) {
+            same_amounts(world, queue, cluster_queue, &of_queue)?;
+        }
+    }
+    Ok(())
+}
+
+/// Of every flavor and resource of a ClusterQueue it or a LocalQueue tells what those of it hold, and what those hold that are
+/// admitted.
+fn same_amounts(
+    world: &World,
+    queue: &Value,
+    cluster_queue: &Value,
+    of_queue: &dyn Fn(&Value) -> bool,
+) -> Result<(), String> {
+    let name = text(cluster_queue, "/metadata/name");
+    let reserved = used_by(world, name, of_queue);
+    let admitted = used_by(world, name, &|one| of_queue(one) && holds(one, "Admitted"));
+    let flavors = items(cluster_queue, "/spec/resourceGroups").flat_map(|group| items(group, "/flavors"));
+    for (flavor, quota) in flavors.flat_map(|one| items(one, "/resources").map(move |quota| (one, quota))) {
+        let (flavor, resource) = (text(flavor, "/name"), text(quota, "/name"));
+        for (list, usage) in [("/status/flavorsReservation", &reserved), ("/status/flavorsUsage", &admitted)]
+        {
+            let rows = items(queue, list).filter(|one| one["name"] == flavor);
+            let row = rows.flat_map(|one| items(one, "/resources")).find(|row| row["name"] == resource);
+            let held = usage.get(&(flavor.to_owned(), resource.to_owned())).copied().unwrap_or(0);
+            let told = row.and_then(|row| amount(resource, row.get("total")));
+            if told != Some(held) {
+                let key = key(queue);
+                return Err(format!("{key:?} tells in {list} of {told:?} {flavor}/{resource}, it is {held}"));
+            }
+            let nominal = amount(resource, quota.get("nominalQuota")).unwrap_or(0);
+            let is_of_cohort = !text(queue, "/spec/cohortName").is_empty();
+            let borrowed = if is_of_cohort { (held - nominal).max(0) } else { 0 };
+            let told = row.and_then(|row| amount(resource, row.get("borrowed"))).unwrap_or(0);
+            if told != borrowed {
+                let key = key(queue);
+                return Err(format!(
+                    "{key:?} tells in {list} of {told} {flavor}/{resource} borrowed, it is {borrowed}"
+                ));
+            }
+        }
     }
     Ok(())
 }
