@@ -49,6 +49,21 @@ pub struct Write {
 }
 
 impl Write {
+    /// A replica of the admission-controller makes an object of one, or changes it.
+    #[cfg(test)]
+    pub fn by_a_replica(at: i64, resource: &str, old: Option<Value>, new: Value) -> Self {
+        let shared = |object| Shared(Arc::new(Object::new(object, 1)));
+        Self {
+            at,
+            writer: "admission-controller/a".into(),
+            verb: if old.is_some() { cluster_sim::Verb::Patch } else { cluster_sim::Verb::Create },
+            precise: true,
+            resource: resource.into(),
+            old: old.map(shared),
+            new: Some(shared(new)),
+        }
+    }
+
     /// The object after, or before it was removed.
     pub fn object(&self) -> &Value {
         self.new.as_deref().or(self.old.as_deref()).unwrap_or(&Value::Null)

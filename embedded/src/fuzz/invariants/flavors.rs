@@ -138,3 +138,57 @@ fn one_flavor_a_group(world: &World, queue: &Value, set: &Value, assignment: &Va
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const CPU: &str = "cpu";
+
+    #[test]
+    fn an_admission_that_leaves_something_out_is_seen() {
+        let whole =
+            json!({ "name": "a", "count": 2, "flavors": { CPU: "f" }, "resourceUsage": { CPU: "6" } });
+        let with = |field: &str, value: Value| {
+            let mut given = whole.clone();
+            given[field] = value;
+            given
+        };
+        for (what, given, is_fine) in [
+            ("all of it", vec![whole.clone()], true),
+            (
+                "fewer pods",
+                vec![
+                    json!({ "name": "a", "count": 1, "flavors": { CPU: "f" }, "resourceUsage": { CPU: "3" } }),
+                ],
+                true,
+            ),
+            ("no pod set", vec![], false),
+            ("the pod set twice", vec![whole.clone(), whole.clone()], false),
+            ("another pod set", vec![with("name", json!("b"))], false),
+            ("no flavor", vec![with("flavors", json!({}))], false),
+            ("no usage", vec![with("resourceUsage", json!({}))], false),
+            ("usage of one pod", vec![with("resourceUsage", json!({ CPU: "3" }))], false),
+        ] {
+            let group = json!({ "coveredResources": [CPU], "flavors": [{ "name": "f", "resources": [] }] });
+            let queue = json!({ "metadata": { "name": "q" }, "spec": { "resourceGroups": [group] } });
+            let requests = json!({ CPU: "3", "memory": "1" });
+            let template = json!({ "spec": { "containers": [{ "resources": { "requests": requests } }] } });
+            let waits = json!({
+                "metadata": { "name": "w", "namespace": "n" },
+                "spec": { "podSets": [{ "name": "a", "count": 2, "template": template }] },
+            });
+            let mut has_quota = waits.clone();
+            has_quota["status"] = json!({
+                "admission": { "clusterQueue": "q", "podSetAssignments": given },
+                "conditions": [{ "type": "QuotaReserved", "status": "True" }],
+            });
+            let world = World::holding([(CLUSTER_QUEUES, queue)]);
+            let write = Write::by_a_replica(0, WORKLOADS, Some(waits), has_quota);
+            let judged = admissions_are_whole(&world, &write);
+            assert_eq!(judged.is_ok(), is_fine, "{what}: {judged:?}");
+        }
+    }
+}

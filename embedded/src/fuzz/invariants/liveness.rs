@@ -651,4 +651,21 @@ mod tests {
             assert_eq!(free(&world, mine, GPU), left, "{asked:?} {limit:?}");
         }
     }
+
+    #[test]
+    fn a_deleted_workload_stays_only_for_its_pods() {
+        for (has_pod, is_fine) in [(true, true), (false, false)] {
+            let mut workload = waits("w", "mine", 1);
+            workload["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+            workload["metadata"]["ownerReferences"] = json!([{ "uid": "j" }]);
+            let job = json!({ "metadata": { "name": "j", "namespace": "n", "uid": "j" } });
+            let owner = json!([{ "kind": "Job", "name": "j", "uid": "j", "controller": true }]);
+            let pod = json!({ "metadata": { "name": "p", "namespace": "n", "ownerReferences": owner } });
+            let pod = has_pod.then_some(("pods", pod));
+            let mut world =
+                World::holding([(WORKLOADS, workload), ("jobs.batch", job)].into_iter().chain(pod));
+            world.now = 300_001;
+            assert_eq!(deleted_workloads_go(&world, &Activity::default()).is_ok(), is_fine, "{has_pod}");
+        }
+    }
 }

@@ -208,3 +208,22 @@ impl Checker {
         &self.world
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_write_long_after_everybody_else_are_seen() {
+        for (writer, is_fine) in [("user", true), ("admission-controller/a", false)] {
+            let mut checker = Checker::default();
+            let object = json!({ "metadata": { "name": "q" } });
+            let write = Write::by_a_replica(AMONG_THEMSELVES + 1, "clusterqueues", None, object);
+            checker.observe(&Write { writer: writer.into(), ..write });
+            checker.never_quiet(AMONG_THEMSELVES + 1);
+            assert_eq!(checker.violations().is_empty(), is_fine, "{writer}");
+        }
+    }
+}

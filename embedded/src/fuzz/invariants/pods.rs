@@ -129,3 +129,34 @@ pub(super) fn groups_lack_what_they_wait_for(world: &World, _: &Activity) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_runs_on_after_its_eviction_is_seen() {
+        let gates = json!([{ "name": GATES[0] }]);
+        for (what, now, phase, gates, is_fine) in [
+            ("it runs on", LEAVE_WITHIN + 1, "Running", Value::Null, false),
+            ("it has time", LEAVE_WITHIN - 1, "Running", Value::Null, true),
+            ("it has ended", LEAVE_WITHIN + 1, "Failed", Value::Null, true),
+            ("it waits behind its gate", LEAVE_WITHIN + 1, "Pending", gates, true),
+        ] {
+            let labels = json!({ "kueue.x-k8s.io/managed": "true" });
+            let pod = json!({
+                "metadata": { "name": "p", "namespace": "n", "uid": "p", "labels": labels },
+                "spec": { "schedulingGates": gates }, "status": { "phase": phase },
+            });
+            let workload = json!({
+                "metadata": { "name": "w", "namespace": "n", "uid": "w", "ownerReferences": [{ "uid": "p" }] },
+                "status": { "conditions": [{ "type": "Evicted", "status": "True" }] },
+            });
+            let mut world = World::holding([("pods", pod), (WORKLOADS, workload)]);
+            world.now = now;
+            assert_eq!(leave_in_time(&world).is_ok(), is_fine, "{what}");
+        }
+    }
+}

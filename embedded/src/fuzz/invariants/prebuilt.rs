@@ -58,26 +58,9 @@ pub(super) fn is_awaited(world: &World, job: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use cluster_sim::Object;
     use serde_json::json;
 
     use super::*;
-    use crate::fuzz::world::Shared;
-
-    fn write(verb: Verb, resource: &str, old: Option<Value>, new: Value) -> Write {
-        let shared = |object| Shared(Arc::new(Object::new(object, 1)));
-        Write {
-            at: 0,
-            writer: "admission-controller/a".into(),
-            verb,
-            precise: true,
-            resource: resource.into(),
-            old: old.map(shared),
-            new: Some(shared(new)),
-        }
-    }
 
     fn job(named: &str, is_suspended: bool) -> Value {
         let annotations = json!({ "kueue.x-k8s.io/prebuilt-workload-name": named });
@@ -107,8 +90,8 @@ mod tests {
             ("", "another", "Admitted", true), // Another rule looks at those that name none.
         ] {
             let mut world = World::default();
-            world.apply(&write(Verb::Create, WORKLOADS, None, workload(owner, condition)));
-            let start = write(Verb::Patch, JOBS, Some(job(named, true)), job(named, false));
+            world.apply(&Write::by_a_replica(0, WORKLOADS, None, workload(owner, condition)));
+            let start = Write::by_a_replica(0, JOBS, Some(job(named, true)), job(named, false));
             world.apply(&start);
             let judged = starts_with_its_own(&world, &start).is_ok();
             assert_eq!(judged, is_fine, "{named:?} {owner} {condition}");
@@ -120,9 +103,10 @@ mod tests {
     fn a_workload_that_a_job_names_is_not_deleted() {
         for (named, is_fine) in [("w", false), ("other", true)] {
             let mut world = World::default();
-            world.apply(&write(Verb::Create, JOBS, None, job(named, true)));
+            world.apply(&Write::by_a_replica(0, JOBS, None, job(named, true)));
             let there = workload("j", "Admitted");
-            let delete = write(Verb::Delete, WORKLOADS, Some(there.clone()), there);
+            let delete =
+                Write { verb: Verb::Delete, ..Write::by_a_replica(0, WORKLOADS, Some(there.clone()), there) };
             world.apply(&delete);
             assert_eq!(never_deleted(&world, &delete).is_ok(), is_fine, "{named}");
         }

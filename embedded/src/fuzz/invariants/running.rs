@@ -141,3 +141,32 @@ pub(super) fn is_bind(write: &Write) -> bool {
     let node = |pod: Option<&Value>| pod.is_some_and(|pod| !text(pod, "/spec/nodeName").is_empty());
     write.resource == "pods" && node(write.new.as_deref()) && !node(write.old.as_deref())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_group_of_which_one_pod_runs_is_not_finished() {
+        for (phases, is_fine) in [
+            (["Succeeded", "Succeeded"], true),
+            (["Succeeded", "Running"], false),
+            (["Running", "Failed"], false),
+        ] {
+            let pod = |uid: &str, phase: &str| {
+                let metadata = json!({ "name": uid, "namespace": "n", "uid": uid });
+                ("pods", json!({ "metadata": metadata, "status": { "phase": phase } }))
+            };
+            let world = World::holding([pod("a", phases[0]), pod("b", phases[1])]);
+            let workload = |status: &str| {
+                let metadata = json!({ "name": "w", "namespace": "n", "ownerReferences": [{ "uid": "a" }, { "uid": "b" }] });
+                let conditions = json!([{ "type": "Finished", "status": status }]);
+                json!({ "metadata": metadata, "status": { "conditions": conditions } })
+            };
+            let write = Write::by_a_replica(0, WORKLOADS, Some(workload("False")), workload("True"));
+            assert_eq!(finished_after_the_end(&world, &write).is_ok(), is_fine, "{phases:?}");
+        }
+    }
+}

@@ -259,28 +259,12 @@ pub(super) fn granted_pods_are_let_go(world: &World, _: &Activity) -> Result<(),
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
-    use cluster_sim::{Object, Verb};
     use serde_json::json;
 
     use super::*;
     use crate::fuzz::invariants::{identity, quota, running};
 
     const GPU: &str = "nvidia.com/gpu";
-
-    fn write(at: i64, resource: &str, old: Option<Value>, new: Value) -> Write {
-        let shared = |object| Shared(Arc::new(Object::new(object, 1)));
-        Write {
-            at,
-            writer: "admission-controller/a".into(),
-            verb: if old.is_some() { Verb::Patch } else { Verb::Create },
-            precise: true,
-            resource: resource.into(),
-            old: old.map(shared),
-            new: Some(shared(new)),
-        }
-    }
 
     fn world(objects: &[(&str, Value)]) -> World {
         World::holding(objects.iter().cloned())
@@ -377,7 +361,7 @@ pub(super) mod tests {
             objects.extend((0..open).map(|index| ("pods", pod(&format!("open-{index}"), false))));
             objects.push(("pods", pod("new", true)));
             let mut world = world(&objects);
-            let write = write(1, "pods", Some(pod("new", true)), pod("new", false));
+            let write = Write::by_a_replica(1, "pods", Some(pod("new", true)), pod("new", false));
             world.apply(&write);
             assert_eq!(opened_within_grant(&world, &write).is_ok(), is_fine, "{open} {slices:?}");
         }
@@ -398,9 +382,9 @@ pub(super) mod tests {
             for (index, slice) in slices.iter().enumerate() {
                 let same = |one: &&Value| uid(one) == uid(slice);
                 let old = slices[..index].iter().find(same).cloned();
-                world.apply(&write(0, WORKLOADS, old, slice.clone()));
+                world.apply(&Write::by_a_replica(0, WORKLOADS, old, slice.clone()));
             }
-            let write = write(1, JOBS, Some(job(2, false)), job(1, true));
+            let write = Write::by_a_replica(1, JOBS, Some(job(2, false)), job(1, true));
             world.apply(&write);
             assert_eq!(stopped_for_a_reason(&world, &write).is_ok(), is_fine, "{slices:?}");
         }
@@ -427,8 +411,8 @@ pub(super) mod tests {
     fn whose_watch_is_silent_knows_the_slice_before_for_a_while() {
         for (later, sizes) in [(SILENCE, vec![3, 1]), (SILENCE + 1, vec![3])] {
             let mut world = world(&[(JOBS, job(3, false)), (WORKLOADS, slice("a", 1, "", HELD))]);
-            world.apply(&write(0, WORKLOADS, None, slice("b", 3, "a", HELD)));
-            world.apply(&write(
+            world.apply(&Write::by_a_replica(0, WORKLOADS, None, slice("b", 3, "a", HELD)));
+            world.apply(&Write::by_a_replica(
                 1,
                 WORKLOADS,
                 Some(slice("a", 1, "", HELD)),
@@ -465,16 +449,17 @@ pub(super) mod tests {
     fn a_slice_comes_beside_the_one_that_it_replaces_which_ends_before_their_job() {
         for (replaces, is_fine) in [("a", true), ("", false)] {
             let mut world = world(&[(JOBS, job(3, false)), (WORKLOADS, slice("a", 2, "", HELD))]);
-            let second = write(GRACE, WORKLOADS, None, slice("b", 3, replaces, &[]));
+            let second = Write::by_a_replica(GRACE, WORKLOADS, None, slice("b", 3, replaces, &[]));
             world.apply(&second);
             assert_eq!(identity::one_workload_each(&world, &second).is_ok(), is_fine, "{replaces:?}");
         }
         for (other, is_fine) in [(Some(slice("b", 3, "a", HELD)), true), (None, false)] {
             let mut world = world(&[(JOBS, job(3, false)), (WORKLOADS, slice("a", 2, "", HELD))]);
             if let Some(other) = &other {
-                world.apply(&write(0, WORKLOADS, None, other.clone()));
+                world.apply(&Write::by_a_replica(0, WORKLOADS, None, other.clone()));
             }
-            let end = write(1, WORKLOADS, Some(slice("a", 2, "", HELD)), slice("a", 2, "", OVER));
+            let end =
+                Write::by_a_replica(1, WORKLOADS, Some(slice("a", 2, "", HELD)), slice("a", 2, "", OVER));
             world.apply(&end);
             assert_eq!(running::finished_after_the_end(&world, &end).is_ok(), is_fine, "{other:?}");
         }

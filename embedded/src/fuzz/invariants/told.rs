@@ -127,3 +127,48 @@ fn same_counts(world: &World, queue: &Value, of_queue: &dyn Fn(&Value) -> bool) 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn amounts_that_are_untrue_or_not_told_are_seen() {
+        let row = |total: &str, borrowed: &str| json!([{ "name": "f", "resources": [{ "name": "cpu", "total": total, "borrowed": borrowed }] }]);
+        for (what, reserved, used, of_local, is_fine) in [
+            ("the truth", row("3", "1"), row("0", "0"), row("3", "0"), true),
+            ("other reservations", row("2", "1"), row("0", "0"), row("3", "0"), false),
+            ("nothing borrowed", row("3", "0"), row("0", "0"), row("3", "0"), false),
+            ("other usage", row("3", "1"), row("3", "1"), row("3", "0"), false),
+            ("no usage", row("3", "1"), json!([]), row("3", "0"), false),
+            ("other reservations of the LocalQueue", row("3", "1"), row("0", "0"), row("2", "0"), false),
+            ("none of the LocalQueue", row("3", "1"), row("0", "0"), Value::Null, false),
+        ] {
+            let quota = json!({ "name": "cpu", "nominalQuota": "2" });
+            let group = json!({ "flavors": [{ "name": "f", "resources": [quota] }] });
+            let queue = json!({
+                "metadata": { "name": "q" }, "spec": { "cohortName": "c", "resourceGroups": [group] },
+                "status": { "reservingWorkloads": 1, "flavorsReservation": reserved, "flavorsUsage": used },
+            });
+            let local = json!({
+                "metadata": { "name": "l", "namespace": "n" }, "spec": { "clusterQueue": "q" },
+                "status": { "reservingWorkloads": 1, "flavorsReservation": of_local, "flavorsUsage": row("0", "0") },
+            });
+            let given = json!({ "name": "a", "count": 1, "flavors": { "cpu": "f" }, "resourceUsage": { "cpu": "3" } });
+            let workload = json!({
+                "metadata": { "name": "w", "namespace": "n" },
+                "spec": { "queueName": "l", "podSets": [{ "name": "a", "count": 1 }] },
+                "status": {
+                    "admission": { "clusterQueue": "q", "podSetAssignments": [given] },
+                    "conditions": [{ "type": "QuotaReserved", "status": "True" }],
+                },
+            });
+            let world =
+                World::holding([(CLUSTER_QUEUES, queue), (LOCAL_QUEUES, local), (WORKLOADS, workload)]);
+            let judged = queues_count(&world, &Activity::default());
+            assert_eq!(judged.is_ok(), is_fine, "{what}: {judged:?}");
+        }
+    }
+}
