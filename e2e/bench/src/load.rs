@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use crds::view::workload::Workload;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -74,6 +74,8 @@ struct Item {
     /// Since when it runs; none while it is not admitted.
     runs_since: Option<Instant>,
     finished: bool,
+    /// What of it counts as in use: from its admission until its end or its leave is on the way.
+    counted: i64,
     /// As last seen.
     uid: String,
     version: String,
@@ -102,6 +104,8 @@ struct Load {
     evictions: u64,
     finished: usize,
     used_milli_seconds: f64,
+    in_use: i64,
+    most_in_use: i64,
 }
 
 /// Makes the objects that are there from the beginning.
@@ -142,6 +146,8 @@ pub(crate) async fn run(ctx: &Context, mut plan: Plan, limit: Duration) -> Resul
         evictions: 0,
         finished: 0,
         used_milli_seconds: 0.0,
+        in_use: 0,
+        most_in_use: 0,
     };
     let clock = &ctx.clock;
     let mut changes =
@@ -198,6 +204,8 @@ pub(crate) async fn run(ctx: &Context, mut plan: Plan, limit: Duration) -> Resul
         }
     }
     let makespan = clock.monotonic() - begun;
+    let (most, quota) = (load.most_in_use, plan.quota_milli);
+    ensure!(most <= quota, "{most} m were in use at once, and there are {quota} m");
     let capacity = plan.quota_milli as f64 * makespan.as_secs_f64();
     Ok(Outcome {
         makespan,
@@ -234,6 +242,7 @@ impl Item {
             admitted: None,
             runs_since: None,
             finished: false,
+            counted: 0,
             uid: String::new(),
             version: String::new(),
             conditions: Vec::new(),
@@ -276,12 +285,16 @@ impl Load {
             if let Some(since) = item.runs_since.take() {
                 self.used_milli_seconds += item.milli as f64 * (now - since).as_secs_f64();
                 self.evictions += 1;
+                self.in_use -= std::mem::take(&mut item.counted);
             }
             if evicted && item.holds("QuotaReserved") {
                 self.due.insert((now, key, Todo::Clear));
             }
         } else if item.runs_since.is_none() {
             item.runs_since = Some(now);
+            item.counted = item.milli;
+            self.in_use += item.milli;
+            self.most_in_use = self.most_in_use.max(self.in_use);
             if item.admitted.is_none() {
                 item.admitted = Some(now);
                 if let Some(created) = item.created {
@@ -309,6 +322,9 @@ impl Load {
             return None;
         }
         item.writing = Some(item.version.clone());
+        if todo == Todo::Finish {
+            self.in_use -= std::mem::take(&mut item.counted);
+        }
         let time = ctx.clock.now().to_string();
         let time = format!("{}Z", time.split(['.', 'Z']).next().unwrap_or_default());
         let set = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "by the load", "lastTransitionTime": time});

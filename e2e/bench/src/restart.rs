@@ -40,13 +40,18 @@ pub(crate) async fn run(size: Size, subject: &Subject, work: &Path) -> Result<()
     config.log_limit = 0;
     let cluster = Cluster::new(config);
     install(&cluster.client_as(LOAD)).await?;
-    fill(&cluster, size).await?;
+    let admitted = fill(&cluster, size).await?;
 
     let first: Arc<Mutex<Option<Instant>>> = Arc::default();
     let noted = first.clone();
+    let last = name(size.workloads - 1);
     cluster.on_commit(move |commit| {
-        let admits = |one: &Arc<cluster_sim::Object>| one.value()["status"]["admission"].is_object();
-        if &*commit.writer == "admission-controller" && commit.new.as_ref().is_some_and(admits) {
+        let is_admitted = |one: &Arc<cluster_sim::Object>| one.value()["status"]["admission"].is_object();
+        let admits = commit
+            .new
+            .as_ref()
+            .is_some_and(|one| one.value()["metadata"]["name"] == *last && is_admitted(one));
+        if &*commit.writer == "admission-controller" && admits {
             noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(Clock::System.monotonic());
         }
     });
@@ -68,10 +73,9 @@ pub(crate) async fn run(size: Size, subject: &Subject, work: &Path) -> Result<()
     tokio::time::sleep(SETTLE).await;
     let usage = running.usage()?;
     println!(
-        "{} Workloads, {} admitted, {} ClusterQueues: first decision after {:.1} s ({:.1} s of processor time); \
+        "{} Workloads, {admitted} admitted, {} ClusterQueues: first decision after {:.1} s ({:.1} s of processor time); \
          {:.0} MB resident {} s later, {:.0} MB at most",
         size.workloads,
-        size.admitted,
         size.queues,
         decided.as_secs_f64(),
         until_then.cpu_seconds,
@@ -83,7 +87,12 @@ pub(crate) async fn run(size: Size, subject: &Subject, work: &Path) -> Result<()
     Ok(())
 }
 
-async fn fill(cluster: &Cluster, size: Size) -> Result<()> {
+fn name(number: usize) -> String {
+    format!("job-{number:06}-0a1b2")
+}
+
+/// Returns how many are admitted.
+async fn fill(cluster: &Cluster, size: Size) -> Result<usize> {
     let store = cluster.store(LOAD);
     let resource = |name: &str| GroupResource::new(KUEUE, name);
     let version = format!("{KUEUE}/v1beta2");
@@ -114,12 +123,14 @@ async fn fill(cluster: &Cluster, size: Size) -> Result<()> {
         store.create(&resource("localqueues"), object).await.context("a LocalQueue")?;
     }
     let busy = size.queues - 1;
+    let mut given = 0;
     for number in 0..size.workloads {
         // The last queue is free: who comes last is the one to be admitted.
         let queue = if number + 1 == size.workloads { busy } else { number % busy };
-        let name = format!("job-{number:06}-0a1b2");
+        let name = name(number);
         store.create(&resource("workloads"), workload(&version, &name, queue)).await.context("a Workload")?;
         if number < size.admitted && number / busy < each {
+            given += 1;
             store
                 .update(&resource("workloads"), "team", &name, Part::Status, |object| {
                     object["status"] = admitted(queue);
@@ -129,7 +140,7 @@ async fn fill(cluster: &Cluster, size: Size) -> Result<()> {
                 .context("an admission")?;
         }
     }
-    Ok(())
+    Ok(given)
 }
 
 /// As a job's Workload looks: a template with what templates have.

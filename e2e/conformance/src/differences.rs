@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::report::{Outcome, Report};
 
@@ -32,13 +32,17 @@ impl Differences {
         file.get(case).or_else(|| file.get("*")).map(String::as_str)
     }
 
-    /// Where the list is not the truth: differences that nobody explained, and explanations of what does not differ.
+    /// Where the list is not the truth: differences that nobody explained, and explanations of what does not differ, or is not there.
     pub fn untrue(&self, report: &Report) -> Vec<String> {
         let mut untrue = Vec::new();
+        let mut needed = BTreeSet::new();
         for (file, case, outcome) in &report.outcomes {
-            let named = self.known.get(file).is_some_and(|cases| cases.contains_key(case));
+            if *outcome != Outcome::Passed
+                && let Some(cases) = self.known.get(file)
+            {
+                needed.insert((file.as_str(), if cases.contains_key(case) { case } else { "*" }));
+            }
             match outcome {
-                Outcome::Passed if named => untrue.push(format!("{file}: {case}: is listed, and passes")),
                 Outcome::Failed(difference) if self.reason(file, case).is_none() => {
                     untrue.push(format!("{file}: {case}: {difference}"));
                 }
@@ -48,6 +52,10 @@ impl Differences {
                 _ => {}
             }
         }
+        let listed =
+            self.known.iter().flat_map(|(file, cases)| cases.keys().map(move |case| (&**file, &**case)));
+        let idle = listed.filter(|one| !needed.contains(one));
+        untrue.extend(idle.map(|(file, case)| format!("{file}: {case}: is listed, and nothing differs")));
         untrue
     }
 }
@@ -59,7 +67,7 @@ mod tests {
     #[test]
     fn a_list_that_is_not_the_truth_is_told() {
         let list = Differences::parse(
-            "# x\n## a.One\n- first: wrong: on purpose\n- third: gone\n## a.Two\n- *: later\n",
+            "# x\n## a.One\n- first: wrong: on purpose\n- third: gone\n## a.Two\n- *: later\n## a.Four\n- *: gone\n",
         );
         assert_eq!(list.reason("a.One", "first: wrong"), Some("on purpose"));
         assert_eq!(list.reason("a.Two", "any"), Some("later"));
@@ -78,8 +86,9 @@ mod tests {
             list.untrue(&report),
             [
                 "a.One: second: 4, wanted 5",
-                "a.One: third: is listed, and passes",
                 "a.Three: alone: has no runner",
+                "a.Four: *: is listed, and nothing differs",
+                "a.One: third: is listed, and nothing differs",
             ]
         );
     }

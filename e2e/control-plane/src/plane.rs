@@ -219,6 +219,8 @@ fn start_apiserver(work: &Path, tools: &Tools, files: &Files, etcd: u16, port: u
         .arg(format!("--service-cluster-ip-range={SERVICE_RANGE}"))
         .arg(format!("--audit-policy-file={}", files.audit_policy.display()))
         .arg(format!("--audit-log-path={}", files.audit.display()))
+        // One file, however long: by default a new one begins after 100 MB, and what is counted would be the last of them.
+        .arg("--audit-log-maxsize=100000")
         .arg("--authorization-mode=Node,RBAC")
         .arg("--allow-privileged=true")
         // Lets it call webhooks of in-cluster Services by their endpoints: there is no kube-proxy.

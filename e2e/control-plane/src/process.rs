@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -60,12 +60,15 @@ impl Process {
     }
 
     /// SIGTERM, and the end awaited for five seconds before SIGKILL.
-    pub async fn terminate(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn terminate(&mut self) -> Result<ExitStatus> {
         self.signal(libc::SIGTERM)?;
         for _ in 0..50 {
-            if self.child.try_wait()?.is_some() {
+            if let Some(status) = self.child.try_wait()? {
                 let _gone = std::fs::remove_file(&self.note);
-                return Ok(());
+                return Ok(status);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = topic!["objects", OnlyTheApi:
     create_with_a_bad_label_value_names_the_field,
     create_with_a_bad_annotation_key_names_the_field,
     create_with_the_wrong_kind_is_bad_request,
-    create_with_broken_json_is_bad_request,
+    create_with_a_text_for_an_object_is_bad_request,
     create_with_an_unknown_content_type_is_415,
     create_in_a_missing_namespace_is_not_found,
     generate_name_appends_five_characters,
@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = topic!["objects", OnlyTheApi:
     put_of_a_missing_configmap_creates_nothing,
     put_with_another_name_in_the_body_is_bad_request,
     creation_timestamp_and_uid_survive_updates,
-    duplicate_finalizers_and_bad_finalizers_are_refused,
+    bad_finalizers_are_refused,
     an_empty_body_is_refused,
     names_of_255_characters_are_refused_and_253_are_fine,
     methods_a_collection_lacks_are_405,
@@ -135,7 +135,7 @@ async fn create_with_the_wrong_kind_is_bad_request(api: Harness) -> Result<()> {
     Ok(())
 }
 
-async fn create_with_broken_json_is_bad_request(api: Harness) -> Result<()> {
+async fn create_with_a_text_for_an_object_is_bad_request(api: Harness) -> Result<()> {
     let body = json!("not an object");
     api.post(CONFIGMAPS, body).await?.refused(400, "BadRequest")?;
     Ok(())
@@ -256,7 +256,7 @@ async fn creation_timestamp_and_uid_survive_updates(api: Harness) -> Result<()> 
     Ok(())
 }
 
-async fn duplicate_finalizers_and_bad_finalizers_are_refused(api: Harness) -> Result<()> {
+async fn bad_finalizers_are_refused(api: Harness) -> Result<()> {
     let mut body = configmap("a");
     body["metadata"]["finalizers"] = json!(["not qualified at all"]);
     let refused = api.post(CONFIGMAPS, body).await?.refused(422, "Invalid")?;

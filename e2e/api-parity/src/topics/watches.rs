@@ -176,6 +176,7 @@ async fn a_write_that_changes_nothing_is_not_told(api: Harness) -> Result<()> {
 async fn a_watch_ends_after_its_timeout(api: Harness) -> Result<()> {
     let version = list_version(&api, PODS).await?;
     let mut watch = api.watch(&format!("{PODS}?watch=1&timeoutSeconds=1&resourceVersion={version}")).await?;
+    watch.quiet().await?;
     watch.ends().await?;
     Ok(())
 }

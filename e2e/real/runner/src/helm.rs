@@ -171,7 +171,9 @@ impl Site {
                 running.process.alive()?;
                 let (status, text) = page(running.admin, "/readyz").await?;
                 // There is no kubelet here; the agent is to miss nothing else.
-                let only_the_kubelet = text.lines().all(|line| line.starts_with("kubelet:"));
+                let only_the_kubelet = status == 503
+                    && text.starts_with("kubelet:")
+                    && text.lines().all(|line| line.starts_with("kubelet:"));
                 ensure!(status == 200 || (*program == "node-agent" && only_the_kubelet), "{status} {text}");
                 Ok(true)
             })
@@ -240,7 +242,8 @@ impl Site {
     /// Ends the programs.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         for (_, mut running) in std::mem::take(&mut self.running) {
-            running.process.terminate().await?;
+            let status = running.process.terminate().await?;
+            ensure!(status.success(), "it ended with {status}");
         }
         Ok(())
     }

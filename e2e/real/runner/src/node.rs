@@ -177,10 +177,22 @@ impl Node {
 
     /// Kills the kubelet and starts it again, as an upgrade does.
     pub(crate) async fn restart_kubelet(&mut self, client: &kube::Client) -> Result<()> {
+        let before = told(client).await?;
         self.kubelet.kill();
         self.kubelet = self.start.run()?;
+        // What it had said stands for a while.
+        wait("the kubelet to tell of the node again", Duration::from_secs(90), async || {
+            Ok(told(client).await? != before)
+        })
+        .await?;
         self.wait_ready(client).await
     }
+}
+
+/// What the kubelet last said of the node's readiness, with the time.
+async fn told(client: &kube::Client) -> Result<Option<Value>> {
+    let node = get(client, &format!("/api/v1/nodes/{NAME}")).await?;
+    Ok(condition(&node, "Ready").cloned())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use control_plane::page;
 
 use crate::cluster::wait;
@@ -85,7 +85,9 @@ impl Programs {
     /// SIGTERM, and an error when the program does not end by itself within five seconds.
     pub(crate) async fn stop(&mut self, name: &str) -> Result<()> {
         let mut process = self.running.remove(name).with_context(|| format!("{name} does not run"))?;
-        process.terminate().await
+        let status = process.terminate().await?;
+        ensure!(status.success(), "{name} ended with {status}");
+        Ok(())
     }
 
     /// SIGSTOP: the process stands still without knowing it, as in a long pause of its machine.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::world::World;
@@ -88,7 +88,12 @@ pub(crate) async fn run(options: Options) -> Result<Counts> {
     let wanted = |test: &Test| {
         options.only.is_empty() || options.only.iter().any(|part| test.name.contains(part.as_str()))
     };
-    let mut tests: Vec<Test> = tests::all(&options.repository).into_iter().filter(wanted).collect();
+    let all = tests::all(&options.repository);
+    let mut parts = options.only.iter();
+    if let Some(part) = parts.find(|part| !all.iter().any(|test| test.name.contains(part.as_str()))) {
+        bail!("no test has {part:?} in its name");
+    }
+    let mut tests: Vec<Test> = all.into_iter().filter(wanted).collect();
     let mut counts = Counts::default();
     for (stage, at_once) in [(Stage::Bare, SIDE_BY_SIDE), (Stage::Admission, SIDE_BY_SIDE), (Stage::Alone, 1)]
     {

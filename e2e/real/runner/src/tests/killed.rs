@@ -138,6 +138,11 @@ async fn before_the_end(world: &World) -> Result<()> {
     wait_held(world, 1).await?;
     world.programs().await?.kill(ADMISSION)?;
     world.running()?.webhooks.release();
+    wait("the job to be Complete", Duration::from_secs(30), async || {
+        Ok(is(&get(&world.running()?.plane.client, &format!("{JOBS}/short")).await?, "Complete", "True"))
+    })
+    .await?;
+    ensure!(!is(&the_workload(world).await?, "Finished", "True"), "nobody has written that it is finished");
     restart(world, ADMISSION).await?;
     wait("the Workload to be Finished", Duration::from_secs(30), async || {
         Ok(is(&the_workload(world).await?, "Finished", "True"))

@@ -53,6 +53,7 @@ async fn admitted_runs_and_ends(world: &World, kind: &Kind) -> Result<()> {
     let job = get(&running.plane.client, &path).await?;
     ensure!(is(&job, "Succeeded", "True"), "Kubeflow says so too: {}", job["status"]);
     let pods = list(world, crate::stack::PODS).await?;
+    ensure!(!pods.is_empty(), "it had pods");
     ensure!(pods.iter().all(|pod| pod["spec"]["schedulerName"] == "trireme"), "placed by gang-scheduler");
     Ok(())
 }

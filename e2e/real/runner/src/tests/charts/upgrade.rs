@@ -34,6 +34,8 @@ pub(super) async fn harms_nobody(site: &mut Site) -> Result<()> {
     // Whatever a program does to what it finds, it does at once.
     tokio::time::sleep(Duration::from_secs(5)).await;
     ensure!(seen(site).await? == before, "after the upgrade: before {before:?}, now {:?}", seen(site).await?);
+    let own = site.get(&format!("{JOBS}/own")).await?;
+    ensure!(own["spec"]["suspend"] != true && workload(site, "own").await?.is_none(), "{}", own["spec"]);
 
     for name in ["runs", "own", "late"] {
         delete(site, &format!("{JOBS}/{name}")).await?;
@@ -60,11 +62,20 @@ fn says(workload: &Value, kind: &str, status: &str) -> bool {
     condition(workload, kind).is_some_and(|found| found["status"] == status)
 }
 
-/// The uid, the admission and the conditions of the job that runs, and the uids of its pods.
-async fn seen(site: &Site) -> Result<(Value, Value, Value, Vec<Value>)> {
+/// The uid, the admission and the conditions of the job that runs, the uids of its pods, and the uid of the Workload that waits and
+/// whether it does.
+async fn seen(site: &Site) -> Result<(Value, Value, Value, Vec<Value>, (Value, bool))> {
     let one = workload(site, "runs").await?.context("the Workload of the job that runs")?;
+    let waits = workload(site, "waits").await?.context("the Workload of the job that waits")?;
+    let waits = (waits["metadata"]["uid"].clone(), says(&waits, "QuotaReserved", "False"));
     let pods = pods(site, "job-name=runs").await?;
     let pods = pods.iter().map(|pod| pod["metadata"]["uid"].clone()).collect();
     let status = &one["status"];
-    Ok((one["metadata"]["uid"].clone(), status["admission"].clone(), status["conditions"].clone(), pods))
+    Ok((
+        one["metadata"]["uid"].clone(),
+        status["admission"].clone(),
+        status["conditions"].clone(),
+        pods,
+        waits,
+    ))
 }
