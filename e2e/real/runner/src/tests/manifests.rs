@@ -100,6 +100,8 @@ impl Tally {
     }
 
     fn report(&self, folder: &str) -> Result<Outcome> {
+        let ours = self.foreign.keys().find(|kind| SERVED.iter().any(|group| kind.starts_with(group)));
+        ensure!(ours.is_none(), "{ours:?} is not served");
         if !self.foreign.is_empty() {
             let list: Vec<_> = self.foreign.iter().map(|(kind, count)| format!("{kind} ({count})")).collect();
             println!("        not ours in {folder}: {}", list.join(", "));
@@ -112,6 +114,9 @@ impl Tally {
         Ok(Outcome::Passed)
     }
 }
+
+/// What is ours to serve, whole.
+const SERVED: [&str; 3] = ["kueue.x-k8s.io/", "scheduling.volcano.sh/", "trireme.dev/"];
 
 /// The paths in [`KNOWN`].
 fn known() -> impl Iterator<Item = &'static str> {

@@ -104,8 +104,12 @@ async fn follows(world: &World, program: &str) -> Result<()> {
     let (before, since) = (leader(world, program).await?, written(world)?.len());
     submit(world).await?;
     comes_out_right(world, since).await?;
-    let all = written(world)?;
-    let its: Vec<_> = all.iter().filter(|write| write.by == second).collect();
+    // What was refused, too: it would have been written.
+    let all = world.running()?.plane.requests()?;
+    let writes =
+        |one: &&Request| matches!(&*one.verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+    let its: Vec<_> =
+        all.iter().filter(writes).filter(|one| one.by == second && one.resource != "leases").collect();
     ensure!(its.is_empty(), "it does not lead and wrote {its:?}");
     ensure!(leader(world, program).await? == before, "the lease stays where it is");
     stop(world, &second).await
