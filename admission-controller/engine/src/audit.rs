@@ -1,3 +1,5 @@
+//! The books counted anew, for tests: whether what is kept incrementally is what it should be.
+
 use std::collections::BTreeMap;
 
 use crate::engine::Engine;

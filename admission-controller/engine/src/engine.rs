@@ -1,3 +1,5 @@
+//! The engine: all state of layer 1, and its three calls.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;

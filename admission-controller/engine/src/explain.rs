@@ -1,3 +1,5 @@
+//! Where the engine sees workloads and queues, for people.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! A map for a few entries.
+
 use std::borrow::Borrow;
 use std::ops::Index;
 

@@ -1,3 +1,5 @@
+//! Names of queues, cohorts, flavors and checks.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! What the statuses of queues say, worked out from the books.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Uids, small and quickly compared.
+
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::BuildHasher as _;

@@ -1,3 +1,5 @@
+//! Feature gates.
+
 use std::collections::BTreeMap;
 
 use quota_engine::topology::Rules;

@@ -1,3 +1,5 @@
+//! What the watches tell, as one stream: each begins when it is first needed.
+
 use std::pin::Pin;
 
 use crds::names::kueue;

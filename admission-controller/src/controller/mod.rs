@@ -1,4 +1,9 @@
 //! The one task that owns the engine: watches in, decisions out.
+//!
+//! The way of one change: `feeds` tells of it, a `store` keeps it, `world` passes it on to the engine, `decided` takes what that
+//! decides, `pump` works out what each unit (a job with its Workloads, or a group of pods) needs next, `backlog` lets units wait for
+//! room among the writes, `send` makes the request, and `answers` or `refused` take what became of it. What nobody waits for goes
+//! through `late` and `announce`. The other modules are steps of one kind of unit each.
 
 mod announce;
 mod answers;

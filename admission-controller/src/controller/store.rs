@@ -1,3 +1,5 @@
+//! What is kept of the objects of one kind, in the order of their versions, whoever tells of them first: a watch or an answer.
+
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

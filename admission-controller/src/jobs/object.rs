@@ -1,3 +1,5 @@
+//! A job of any kind, as read.
+
 use std::borrow::Cow;
 
 use crds::names::kueue;

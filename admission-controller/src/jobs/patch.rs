@@ -1,3 +1,5 @@
+//! The merge patch between two versions of an object.
+
 use serde_json::{Map, Value};
 
 /// The JSON merge patch (RFC 7386) that makes `new` of `old`; `None` when they are equal. Lists are replaced whole.

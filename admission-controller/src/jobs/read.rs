@@ -1,3 +1,5 @@
+//! A job as admission sees it: its pod sets, whether it is suspended, runs or has ended.
+
 use crds::names::kueue;
 use crds::validation::Gates;
 use crds::view::workload::ReclaimablePod;

@@ -1,3 +1,5 @@
+//! What an admission adds to a job's templates, and what is taken from them again when it stops.
+
 use std::collections::BTreeMap;
 
 use crds::names::{kueue, trireme};

@@ -1,3 +1,5 @@
+//! The Workload of a pod, or of a group of pods.
+
 use std::collections::BTreeMap;
 
 use crds::names::kueue;

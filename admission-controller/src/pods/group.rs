@@ -1,3 +1,5 @@
+//! Pods that are managed together: what their group says of itself, and which of them count.
+
 use std::collections::BTreeMap;
 
 use crds::names::kueue;

@@ -1,3 +1,5 @@
+//! Gates of pods: what a pod gets when it is created, and what lets it go when it is admitted.
+
 use std::collections::BTreeMap;
 
 use crds::names::kueue;

@@ -1,3 +1,5 @@
+//! Lists of conditions: changed as last seen, those of others word for word.
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 

@@ -1,3 +1,5 @@
+//! The status of ClusterQueues, LocalQueues and Cohorts.
+
 use std::collections::BTreeMap;
 
 use crds::reasons::queue as tokens;

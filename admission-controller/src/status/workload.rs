@@ -1,3 +1,5 @@
+//! Every status of a Workload that is written, as a patch.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

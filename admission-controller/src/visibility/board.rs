@@ -1,3 +1,5 @@
+//! The lists of who waits, kept for a while.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

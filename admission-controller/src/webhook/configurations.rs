@@ -1,3 +1,5 @@
+//! The webhook configurations that lead the API server here.
+
 use crds::names::{kueue, trireme};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{

@@ -1,3 +1,5 @@
+//! What new objects of `kueue.x-k8s.io` get.
+
 use crds::names::kueue;
 use crds::validation::Gates;
 use serde_json::{Value, json};

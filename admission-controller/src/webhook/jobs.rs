@@ -1,3 +1,5 @@
+//! The webhook of jobs: what they get when they are created, and what of them is refused.
+
 #[cfg(test)]
 mod tests;
 

@@ -1,3 +1,5 @@
+//! The webhook of Deployments, StatefulSets and LeaderWorkerSets, whose pods are managed.
+
 use crds::names::kueue;
 use crds::validation::FieldError;
 use quota_engine::Uid;

@@ -1,3 +1,5 @@
+//! The webhook of pods that are managed by themselves, or for their owners.
+
 use crds::names::{kueue, trireme};
 use crds::validation::FieldError;
 use serde_json::{Value, json};

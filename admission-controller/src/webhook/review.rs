@@ -1,3 +1,5 @@
+//! AdmissionReviews, read and answered.
+
 use std::collections::HashMap;
 
 use base64_of_patch::encode;

@@ -1,3 +1,5 @@
+//! What is refused of objects of `kueue.x-k8s.io`.
+
 use crds::api::kueue::v1beta2::{ClusterQueue, Cohort, ResourceFlavor, Workload};
 use crds::names::kueue;
 use crds::validation::{self, FieldError, Gates, rules};

@@ -1,3 +1,5 @@
+//! Time.
+
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Randomness.
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! HTTP services within the process.
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 

@@ -1,3 +1,5 @@
+//! Tasks, and their end.
+
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,3 +1,5 @@
+//! Whose turn it is in a cycle, by fair sharing.
+
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

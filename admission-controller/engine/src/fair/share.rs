@@ -1,3 +1,5 @@
+//! Dominant resource shares, as exact fractions.
+
 use std::cmp::Ordering;
 
 use model::ResourceName;

@@ -1,3 +1,5 @@
+//! Which pods go to which domains.
+
 use std::sync::Arc;
 
 /// Pods in one domain of the lowest level.

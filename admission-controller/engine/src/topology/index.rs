@@ -1,3 +1,5 @@
+//! The nodes of a flavor and what is free on them, kept incrementally.
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Why a pod set gets no places, with numbers.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! What a pod set asks of the topology.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

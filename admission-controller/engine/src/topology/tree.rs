@@ -1,3 +1,5 @@
+//! The domains of a topology, level by level.
+
 use std::ops::Range;
 use std::sync::Arc;
 
