@@ -17,11 +17,10 @@ const KNOWN: &str = include_str!("manifests.known");
 
 /// One test per folder of `../shared/manifests`.
 pub(crate) fn all(repository: &Path) -> Vec<Test> {
-    let folders = folders(&repository.join("../shared/manifests"));
-    let folders = match folders {
+    let folders = match folders(&repository.join("../shared/manifests")) {
         Ok(folders) if !folders.is_empty() => folders,
-        // One test that says why there are no others.
-        _ => vec!["every_folder".to_owned()],
+        // Those that are known of are skipped, each by its name.
+        _ => known().filter_map(|name| name.split('/').next()).map(str::to_owned).collect(),
     };
     let test = |folder: String| {
         Test::new(format!("manifests/{folder}"), move |world| check(world, folder.clone())).with_admission()
@@ -29,15 +28,14 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
     folders.into_iter().map(test).collect()
 }
 
-fn folders(root: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
+fn folders(root: &Path) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(root)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
+            names.insert(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    names.sort();
     Ok(names)
 }
 
