@@ -63,32 +63,38 @@ impl Process {
     ///
     /// # Errors
     /// It does not end.
-    pub async fn terminate(&mut self) -> Result<ExitStatus> {
-        self.signal(libc::SIGTERM)?;
-        for _ in 0..50 {
-            if let Some(status) = self.child.try_wait()? {
-                let _gone = std::fs::remove_file(&self.note);
-                return Ok(status);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        self.kill();
-        bail!("{} did not end within 5 s of SIGTERM", self.name)
+    pub async fn terminate(&mut self) -> Result<()> {
+        self.end(libc::SIGTERM, Duration::from_secs(5)).await.map(drop)
+    }
+
+    /// SIGTERM, and an error unless it then ends with success, within five seconds.
+    pub async fn stop(&mut self) -> Result<()> {
+        let status = self.end(libc::SIGTERM, Duration::from_secs(5)).await?;
+        self.succeeded(status)
     }
 
     /// SIGINT, and an error unless it then ends with success, in time.
     pub async fn interrupt(&mut self, limit: Duration) -> Result<()> {
-        self.signal(libc::SIGINT)?;
+        let status = self.end(libc::SIGINT, limit).await?;
+        self.succeeded(status)
+    }
+
+    async fn end(&mut self, signal: i32, limit: Duration) -> Result<ExitStatus> {
+        self.signal(signal)?;
         for _ in 0..limit.as_millis() / 50 {
             if let Some(status) = self.child.try_wait()? {
                 let _gone = std::fs::remove_file(&self.note);
-                ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.log_end(15));
-                return Ok(());
+                return Ok(status);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         self.kill();
-        bail!("{} did not end within {} s of SIGINT", self.name, limit.as_secs())
+        bail!("{} did not end within {} s of signal {signal}", self.name, limit.as_secs())
+    }
+
+    fn succeeded(&self, status: ExitStatus) -> Result<()> {
+        ensure!(status.success(), "{} ended with {status}:\n{}", self.name, self.log_end(15));
+        Ok(())
     }
 
     /// An error with the end of the log when the process has ended by itself.

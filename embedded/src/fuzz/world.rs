@@ -206,15 +206,7 @@ impl World {
     pub fn holding<'a>(objects: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
         let mut world = Self::default();
         for (resource, object) in objects {
-            world.apply(&Write {
-                at: 0,
-                writer: "user".into(),
-                verb: cluster_sim::Verb::Create,
-                precise: true,
-                resource: resource.into(),
-                old: None,
-                new: Some(Shared(Arc::new(Object::new(object, 1)))),
-            });
+            world.apply(&Write { writer: "user".into(), ..Write::by_a_replica(0, resource, None, object) });
         }
         world
     }

@@ -360,13 +360,11 @@ fn no_fit(case: &Case) -> Verdict {
 
 /// Whether all that a pod set asks for is of a resource group of the queue.
 fn is_covered(queue: &Value, pod_set: &Value) -> bool {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let groups = list(&queue["spec"]["resourceGroups"]);
-    let covers = |resource: &String| {
-        groups.iter().any(|group| strings(&group["coveredResources"]).contains(&**resource))
-    };
-    let containers = list(&pod_set["template"]["spec"]["containers"]);
-    let mut requests = containers.iter().filter_map(|one| one["resources"]["requests"].as_object());
+    let groups = || queue["spec"]["resourceGroups"].as_array().into_iter().flatten();
+    let covers =
+        |resource: &String| groups().any(|group| strings(&group["coveredResources"]).contains(&**resource));
+    let containers = pod_set["template"]["spec"]["containers"].as_array().into_iter().flatten();
+    let mut requests = containers.filter_map(|one| one["resources"]["requests"].as_object());
     requests.all(|requests| requests.keys().all(covers))
 }
 

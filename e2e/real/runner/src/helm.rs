@@ -242,8 +242,7 @@ impl Site {
     /// Ends the programs.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         for (_, mut running) in std::mem::take(&mut self.running) {
-            let status = running.process.terminate().await?;
-            ensure!(status.success(), "it ended with {status}");
+            running.process.stop().await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use control_plane::page;
 
 use crate::cluster::wait;
@@ -82,12 +82,10 @@ impl Programs {
         Ok(self.recipes.get(name).with_context(|| format!("{name} was never started"))?.admin)
     }
 
-    /// SIGTERM, and an error when the program does not end by itself within five seconds.
+    /// SIGTERM, and an error unless the program then ends with success, within five seconds.
     pub(crate) async fn stop(&mut self, name: &str) -> Result<()> {
         let mut process = self.running.remove(name).with_context(|| format!("{name} does not run"))?;
-        let status = process.terminate().await?;
-        ensure!(status.success(), "{name} ended with {status}");
-        Ok(())
+        process.stop().await
     }
 
     /// SIGSTOP: the process stands still without knowing it, as in a long pause of its machine.

@@ -101,9 +101,7 @@ pub(super) fn admissions_are_whole(world: &World, write: &Write) -> Result<(), S
                 continue;
             }
             let told = amount(name, assignment["resourceUsage"].get(name));
-            if text(assignment, &format!("/flavors/{}", name.replace('/', "~1"))).is_empty()
-                || told != Some(each * count)
-            {
+            if assignment["flavors"][name].as_str().is_none_or(str::is_empty) || told != Some(each * count) {
                 let set = &assignment["name"];
                 return Err(format!("{:?} {set}: {count} pods of {each} {name} use {told:?}", write.key()));
             }

@@ -403,30 +403,6 @@ fn admitted_jobs_run(world: &World, _: &Activity) -> Result<(), String> {
     Ok(())
 }
 
-/// No pause, crash or trouble of an episode keeps anybody from suspending an evicted job for so long.
-const SUSPENDED_WITHIN: i64 = 300_000;
-
-/// Looked at again and again: the job of an evicted Workload does not run on.
-pub(super) fn suspended_in_time(world: &World) -> Result<(), String> {
-    for (job, suspend) in managed_jobs(world).filter(|(job, _)| !has_ended(job)) {
-        if at(job, suspend) == Some(&Value::Bool(true)) {
-            continue;
-        }
-        let since = world
-            .workload_of_owner(uid(job))
-            .filter(|workload| holds(workload, "Evicted"))
-            .and_then(|workload| world.turned(workload, "Evicted"));
-        if since.is_some_and(|since| since < world.now - SUSPENDED_WITHIN) {
-            return Err(format!(
-                "{:?} still runs, {} s after its eviction",
-                key(job),
-                SUSPENDED_WITHIN / 1000
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Whether pods of a Workload have not ended.
 fn has_pods(world: &World, workload: &Value) -> bool {
     world
@@ -461,68 +437,6 @@ fn drained_queues_are_empty(world: &World, _: &Activity) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// No pause, crash or trouble of an episode keeps anybody from draining a queue for so long.
-const DRAINED_WITHIN: i64 = 300_000;
-
-/// Since when which ClusterQueues are drained.
-#[derive(Debug, Default)]
-pub(super) struct Drained(BTreeMap<String, i64>);
-
-impl Drained {
-    /// Looked at again and again: nobody stays in a queue that is drained.
-    pub(super) fn look(&mut self, world: &World) -> Result<(), String> {
-        let drains = |queue: &&Shared| text(queue, "/spec/stopPolicy") == "HoldAndDrain";
-        let drained = world.all(CLUSTER_QUEUES).filter(drains).map(|queue| text(queue, "/metadata/name"));
-        let since = |name: &str| (name.to_owned(), self.0.get(name).copied().unwrap_or(world.now));
-        self.0 = drained.map(since).collect();
-        let stays = |workload: &&Shared| {
-            let since = self.0.get(text(workload, "/status/admission/clusterQueue"));
-            since.is_some_and(|since| world.now - since > DRAINED_WITHIN)
-                && !holds(workload, "Finished")
-                && !holds(workload, "Evicted")
-        };
-        match world.all(WORKLOADS).find(stays) {
-            Some(workload) => Err(format!(
-                "{:?} still holds quota, {} s after its queue was drained",
-                key(workload),
-                DRAINED_WITHIN / 1000
-            )),
-            None => Ok(()),
-        }
-    }
-}
-
-/// No pause, crash or trouble of an episode keeps anybody from evicting who is deactivated for so long.
-const DEACTIVATED_WITHIN: i64 = 300_000;
-
-/// Since when which Workloads are deactivated.
-#[derive(Debug, Default)]
-pub(super) struct Deactivated(BTreeMap<String, i64>);
-
-impl Deactivated {
-    /// Looked at again and again: nobody who is deactivated stays admitted.
-    pub(super) fn look(&mut self, world: &World) -> Result<(), String> {
-        let is_inactive = |one: &&Shared| at(one, "/spec/active") == Some(&Value::Bool(false));
-        let since = |one: &Shared| (uid(one).to_owned(), self.0.get(uid(one)).copied().unwrap_or(world.now));
-        self.0 = world.all(WORKLOADS).filter(is_inactive).map(since).collect();
-        let stays = |one: &&Shared| {
-            let since = self.0.get(uid(one));
-            since.is_some_and(|since| world.now - since > DEACTIVATED_WITHIN)
-                && holds(one, "Admitted")
-                && !holds(one, "Finished")
-                && !holds(one, "Evicted")
-        };
-        match world.all(WORKLOADS).find(stays) {
-            Some(workload) => Err(format!(
-                "{:?} is still admitted, {} s after it was deactivated",
-                key(workload),
-                DEACTIVATED_WITHIN / 1000
-            )),
-            None => Ok(()),
-        }
-    }
 }
 
 fn deleted_workloads_go(world: &World, _: &Activity) -> Result<(), String> {

@@ -9,6 +9,7 @@ mod devices;
 mod flavors;
 mod gangs;
 mod identity;
+mod in_time;
 mod leadership;
 mod liveness;
 mod nodes;
@@ -91,8 +92,8 @@ pub struct Checker {
     world: World,
     recent: liveness::Activity,
     preemptions: preemption::Preemptions,
-    drained: liveness::Drained,
-    deactivated: liveness::Deactivated,
+    drained: in_time::Drained,
+    deactivated: in_time::Deactivated,
     violations: Vec<Violation>,
     checked: u64,
     at_once: u64,
@@ -159,10 +160,10 @@ impl Checker {
         if let Err(what) = self.preemptions.judge(&self.world, now) {
             self.violations.push(Violation { at: now, rule: PREEMPTION_RULE, what });
         }
-        if let Err(what) = liveness::suspended_in_time(&self.world) {
+        if let Err(what) = in_time::suspended_in_time(&self.world) {
             self.violations.push(Violation { at: now, rule: "an evicted job is suspended", what });
         }
-        if let Err(what) = pods::leave_in_time(&self.world) {
+        if let Err(what) = in_time::leave_in_time(&self.world) {
             self.violations.push(Violation { at: now, rule: "pods of an evicted Workload leave", what });
         }
         if let Err(what) = self.drained.look(&self.world) {

@@ -45,24 +45,8 @@ fn goes_on(pod: &Value) -> bool {
     at(pod, "/metadata/deletionTimestamp").is_none() && !is_over(pod)
 }
 
-/// No pause, crash or trouble of an episode keeps anybody from deleting the pods of an evicted Workload for so long.
-const LEAVE_WITHIN: i64 = 300_000;
-
-/// Looked at again and again: pods that are managed by themselves do not run on when their Workload is evicted.
-pub(super) fn leave_in_time(world: &World) -> Result<(), String> {
-    let stays = |pod: &&Value| {
-        let workload = world.workload_of_pod(pod).filter(|workload| holds(workload, "Evicted"));
-        let since = workload.and_then(|workload| world.turned(workload, "Evicted"));
-        since.is_some_and(|since| since < world.now - LEAVE_WITHIN) && !is_gated(pod, GATES[0])
-    };
-    match managed(world).find(stays) {
-        Some(pod) => Err(format!("{:?} is there, {} s after its eviction", key(pod), LEAVE_WITHIN / 1000)),
-        None => Ok(()),
-    }
-}
-
 /// Pods that were submitted by themselves, and that nobody made for them.
-fn managed(world: &World) -> impl Iterator<Item = &Value> {
+pub(super) fn managed(world: &World) -> impl Iterator<Item = &Value> {
     world.all("pods").map(|pod| &**pod).filter(|pod| {
         text(pod, MANAGED) == "true"
             && items(pod, "/metadata/ownerReferences").next().is_none()
@@ -128,35 +112,4 @@ pub(super) fn groups_lack_what_they_wait_for(world: &World, _: &Activity) -> Res
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_pod_that_runs_on_after_its_eviction_is_seen() {
-        let gates = json!([{ "name": GATES[0] }]);
-        for (what, now, phase, gates, is_fine) in [
-            ("it runs on", LEAVE_WITHIN + 1, "Running", Value::Null, false),
-            ("it has time", LEAVE_WITHIN - 1, "Running", Value::Null, true),
-            ("it has ended", LEAVE_WITHIN + 1, "Failed", Value::Null, true),
-            ("it waits behind its gate", LEAVE_WITHIN + 1, "Pending", gates, true),
-        ] {
-            let labels = json!({ "kueue.x-k8s.io/managed": "true" });
-            let pod = json!({
-                "metadata": { "name": "p", "namespace": "n", "uid": "p", "labels": labels },
-                "spec": { "schedulingGates": gates }, "status": { "phase": phase },
-            });
-            let workload = json!({
-                "metadata": { "name": "w", "namespace": "n", "uid": "w", "ownerReferences": [{ "uid": "p" }] },
-                "status": { "conditions": [{ "type": "Evicted", "status": "True" }] },
-            });
-            let mut world = World::holding([("pods", pod), (WORKLOADS, workload)]);
-            world.now = now;
-            assert_eq!(leave_in_time(&world).is_ok(), is_fine, "{what}");
-        }
-    }
 }

@@ -295,13 +295,11 @@ fn changes_quota(write: &Write) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
-    use cluster_sim::{Object, Verb};
+    use cluster_sim::Verb;
     use serde_json::json;
 
     use super::*;
-    use crate::fuzz::world::Shared;
 
     const GPU: &str = "nvidia.com/gpu";
 
@@ -406,17 +404,9 @@ mod tests {
                 asked: ResourceList::from([(GPU.into(), 2)]),
             };
             let mut preemptions = Preemptions { reclaimed: vec![one], ..Preemptions::default() };
-            let shared = |workload: Value| Some(Shared(Arc::new(Object::new(workload, 1))));
             let mut goes_on = |at: i64, before: Value, after: Value| {
-                let write = Write {
-                    at,
-                    writer: "user".into(),
-                    verb: Verb::Update,
-                    precise: true,
-                    resource: WORKLOADS.into(),
-                    old: shared(before),
-                    new: shared(after),
-                };
+                let write = Write::by_a_replica(at, WORKLOADS, Some(before), after);
+                let write = Write { writer: "user".into(), verb: Verb::Update, ..write };
                 world.apply(&write);
                 preemptions.observe(&world, &write)
             };

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::liveness::{Activity, age, pending, queue_of};
-use super::quota::used_by;
+use super::quota::{cohort_of, used_by};
 use crate::fuzz::world::{
     CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, World, amount, at, condition, holds, is_over, items, key, text,
 };
@@ -87,8 +87,8 @@ fn same_amounts(
                 return Err(format!("{key:?} tells in {list} of {told:?} {flavor}/{resource}, it is {held}"));
             }
             let nominal = amount(resource, quota.get("nominalQuota")).unwrap_or(0);
-            let is_of_cohort = !text(queue, "/spec/cohortName").is_empty();
-            let borrowed = if is_of_cohort { (held - nominal).max(0) } else { 0 };
+            // A LocalQueue is of no cohort, and borrows nothing itself.
+            let borrowed = if cohort_of(queue).is_empty() { 0 } else { (held - nominal).max(0) };
             let told = row.and_then(|row| amount(resource, row.get("borrowed"))).unwrap_or(0);
             if told != borrowed {
                 let key = key(queue);

@@ -84,7 +84,7 @@ impl Manager {
 
     /// As its Deployment is scaled to nothing.
     pub(super) async fn stop(&mut self) -> Result<()> {
-        self.running.take().context("it runs")?.terminate().await.map(drop)
+        self.running.take().context("it runs")?.terminate().await
     }
 
     pub(super) fn log_end(&self) -> String {

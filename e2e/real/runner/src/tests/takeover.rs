@@ -215,7 +215,7 @@ impl Site {
 
         kueue.start().await?;
         self.hand_back().await?;
-        self.ours.take().context("it runs")?.terminate().await?;
+        self.ours.take().context("it runs")?.stop().await?;
         wait("Kueue to hold its Lease", Duration::from_secs(40), async || {
             Ok(holder(&self.get(LEASE).await?) == "kueue")
         })
