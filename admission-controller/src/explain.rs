@@ -3,7 +3,7 @@
 
 mod closely;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crds::reasons::workload as tokens;
 use crds::view::workload::{CheckState, Workload};
@@ -24,6 +24,8 @@ pub struct Known<'a> {
     pub object: &'a dyn Fn(&Uid) -> Option<Workload>,
     /// How long pods may take to be ready, if there is a limit.
     pub pods_ready: Option<&'a PodsReady>,
+    /// The schedulers that place the pods of a workload, where they are other ones than jobs are given to.
+    pub others: &'a dyn Fn(&Uid) -> BTreeSet<String>,
 }
 
 /// What a workload is doing, in one word, why, and until when.
@@ -83,7 +85,7 @@ fn workload(known: &Known<'_>, uid: &Uid, leaving: &BTreeMap<Uid, Vec<Uid>>) -> 
     let object = object.as_ref();
     let names = |uids: &[Uid]| -> Vec<Value> { uids.iter().map(|uid| named(known, uid)).collect() };
     let leave_for_it = leaving.get(uid).map(Vec::as_slice).unwrap_or_default();
-    let Standing { state, reason, message, until } = standing(known, &explanation, object, leave_for_it);
+    let Standing { state, reason, message, until } = standing(known, uid, &explanation, object, leave_for_it);
     let preemptor = match &explanation.state {
         WorkloadState::Leaving(_, preemptor) => preemptor.as_ref(),
         _ => None,
@@ -114,6 +116,7 @@ fn workload(known: &Known<'_>, uid: &Uid, leaving: &BTreeMap<Uid, Vec<Uid>>) -> 
 
 fn standing(
     known: &Known<'_>,
+    uid: &Uid,
     explanation: &Explanation,
     object: Option<&Workload>,
     leave_for_it: &[Uid],
@@ -145,7 +148,7 @@ fn standing(
         }
         WorkloadState::Assumed(_) => Standing::new("Admitting"),
         WorkloadState::Holding(_) => match object {
-            Some(object) if object.holds(tokens::ADMITTED) => admitted(known, explanation, object),
+            Some(object) if object.holds(tokens::ADMITTED) => admitted(known, uid, explanation, object),
             Some(object) => reserved(explanation, object),
             None => Standing::new("QuotaReserved"),
         },
@@ -198,7 +201,16 @@ fn reserved(explanation: &Explanation, object: &Workload) -> Standing {
     Standing::new("QuotaReserved")
 }
 
-fn admitted(known: &Known<'_>, explanation: &Explanation, object: &Workload) -> Standing {
+/// It is admitted; who places its pods is told where that is not who is expected to.
+fn admitted(known: &Known<'_>, uid: &Uid, explanation: &Explanation, object: &Workload) -> Standing {
+    let mut standing = waits_for_pods(known, explanation, object);
+    let others = words::placed_by(&(known.others)(uid));
+    standing.message =
+        [standing.message, others].into_iter().flatten().reduce(|one, other| format!("{one}; {other}"));
+    standing
+}
+
+fn waits_for_pods(known: &Known<'_>, explanation: &Explanation, object: &Workload) -> Standing {
     let admitted = Standing::new("Admitted");
     let failed: Vec<&str> = object.status.unhealthy_nodes.iter().map(|node| node.name.as_str()).collect();
     if !failed.is_empty() {

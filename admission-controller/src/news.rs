@@ -1,6 +1,7 @@
 //! What people are told, as events, of a Workload's status that was written.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use crds::reasons::event as reasons;
 use crds::reasons::workload as tokens;
@@ -34,14 +35,18 @@ pub fn unplaced<'a>(workload: &'a Workload, reason: &PendingReason) -> News<'a> 
     }
 }
 
-/// What a job or pod is told that was started: by whose quota it runs.
-pub fn started(workload: Option<&Workload>) -> String {
-    match workload.and_then(|one| one.status.admission.as_ref()) {
+/// What a job or pod is told that was started: by whose quota it runs, and who places it if `others` do.
+pub fn started(workload: Option<&Workload>, others: &BTreeSet<String>) -> String {
+    let mut note = match workload.and_then(|one| one.status.admission.as_ref()) {
         Some(admission) => {
             format!("admitted and started, with quota of ClusterQueue {}", admission.cluster_queue)
         }
         None => "admitted and started".to_owned(),
+    };
+    if let Some(words) = words::placed_by(others) {
+        note.push_str(&format!("; {words}"));
     }
+    note
 }
 
 /// What a job or pod is told that was stopped: why, where it had been admitted.

@@ -2,6 +2,8 @@
 
 mod placement;
 
+use std::collections::BTreeSet;
+
 use crds::names::kueue;
 use crds::reasons::workload::evicted;
 use jiff::Timestamp;
@@ -218,6 +220,12 @@ pub fn pods_ready(state: PodsReadyState) -> &'static str {
         PodsReadyState::WaitForRecovery => "pods of it have failed and are not ready again",
         PodsReadyState::Recovered => "all its pods are ready again or have succeeded",
     }
+}
+
+/// Who places the pods of a job, where these schedulers do and not the one that jobs are given to.
+pub fn placed_by(others: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<&str> = others.iter().map(String::as_str).collect();
+    (!names.is_empty()).then(|| format!("its pods are placed by another scheduler: {}", names.join(", ")))
 }
 
 /// What is wrong with a cohort whose way up does not end.

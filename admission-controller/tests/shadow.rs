@@ -16,7 +16,10 @@ use kit::http::Listen;
 use kit::{Clients, Context, Identity, Tasks};
 use serde_json::{Value, json};
 use support::World;
+use support::racks::{self, HOST, RACK, together, topology};
 use tower::ServiceExt;
+
+const GROUP: &str = "kueue.x-k8s.io";
 
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
@@ -306,6 +309,164 @@ async fn what_is_not_done_and_other_flavors_other_victims_and_other_reasons_are_
     wrote_nothing(&world);
     end(&tasks).await;
     assert_eq!(replayed(&recording).0.rows(), rows);
+}
+
+/// Its admission as somebody writes it by hand, with its pods on these nodes, so many each.
+fn placed_on(nodes: &[(&str, i64)]) -> Value {
+    let slice = |(node, pods): &(&str, i64)| json!({ "domainCount": 1, "valuesPerLevel": [{ "universal": node }], "podCounts": { "universal": pods } });
+    let slices: Vec<Value> = nodes.iter().map(slice).collect();
+    let count: i64 = nodes.iter().map(|(_, pods)| pods).sum();
+    json!({ "clusterQueue": "placed", "podSetAssignments": [{
+        "name": "main", "count": count, "flavors": { "nvidia.com/gpu": "racks" },
+        "resourceUsage": { "nvidia.com/gpu": count.to_string() },
+        "topologyAssignment": { "levels": [HOST], "slices": slices },
+    }] })
+}
+
+/// Two pods, for which the first node of the first rack is the best place.
+async fn a_pair(world: &World, name: &str) {
+    let container =
+        json!({ "name": "c", "image": "x", "resources": { "requests": { "nvidia.com/gpu": "1" } } });
+    let workload = json!({
+        "metadata": { "name": name, "namespace": "team" },
+        "spec": { "queueName": "placed", "active": true, "priority": 0, "podSets": [{
+            "name": "main", "count": 2, "topologyRequest": { "required": RACK },
+            "template": { "spec": { "restartPolicy": "Never", "containers": [container] } },
+        }] },
+    });
+    world.create(GROUP, "workloads", workload).await;
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_places_alike_shows_no_difference() {
+    let world = racks::world().await;
+    topology(&world).await;
+    world.start("kueue");
+    world.settle().await;
+    let (page, recording, tasks) = start(&world);
+    world.settle().await;
+    for (name, workers) in [("first", 6), ("second", 2), ("third", 3)] {
+        world.create("kubeflow.org", "pytorchjobs", together(name, workers, RACK)).await;
+        world.settle().await;
+    }
+    world.sleep(PATIENCE * 2).await;
+    assert_eq!(page.rows(), Vec::<String>::new());
+    let line = r#"trireme_shadow_decisions_total{decision="placement",result="same"} 3"#;
+    assert!(metrics(&world).await.lines().any(|one| one == line), "{}", metrics(&world).await);
+    end(&tasks).await;
+    let (again, summary) = replayed(&recording);
+    assert_eq!((again.rows(), summary.different), (Vec::new(), 0));
+}
+
+async fn gets(world: &World, name: &str, admission: Value) {
+    let write = |one: &mut Value| {
+        one["status"]["admission"] = admission.clone();
+        one["status"]["conditions"] = conditions(&[("QuotaReserved", "True", "QuotaReserved")]);
+    };
+    world.update(GROUP, "workloads", name, true, write).await;
+    world.settle().await;
+}
+
+fn has_rows(page: &Page, wanted: &[[&str; 4]]) {
+    let rows = page.rows();
+    for wanted in wanted {
+        let found = rows.iter().any(|row| wanted.iter().all(|words| row.contains(words)));
+        assert!(found, "{wanted:?} is not in\n{}", rows.join("\n"));
+    }
+    assert_eq!(rows.len(), wanted.len(), "{}", rows.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_places_are_told_with_both() {
+    let world = racks::world().await;
+    topology(&world).await;
+    let (page, recording, tasks) = start(&world);
+    world.settle().await;
+    a_pair(&world, "elsewhere").await;
+    gets(&world, "elsewhere", placed_on(&[("n3", 1), ("n4", 1)])).await;
+    world.sleep(PATIENCE * 2).await;
+    has_rows(&page, &[["placement", "team/elsewhere", "main in n1 x2", "main in n3 x1, n4 x1"]]);
+    wrote_nothing(&world);
+    end(&tasks).await;
+    assert_eq!(replayed(&recording).0.rows(), page.rows());
+}
+
+/// Nodes are asked for first, and the places are found when they have come.
+#[tokio::test(start_paused = true)]
+async fn places_that_come_later_and_that_do_not_come_are_told() {
+    let world = racks::world().await;
+    topology(&world).await;
+    let check = json!({ "metadata": { "name": "nodes" }, "spec": { "controllerName": "kueue.x-k8s.io/provisioning-request" } });
+    world.create(GROUP, "admissionchecks", check).await;
+    let active = json!([{ "type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2026-01-01T00:10:00Z" }]);
+    world
+        .update(GROUP, "admissionchecks", "nodes", true, |one| one["status"]["conditions"] = active.clone())
+        .await;
+    world
+        .update(GROUP, "clusterqueues", "placed", false, |queue| {
+            queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": [{ "name": "nodes" }] });
+        })
+        .await;
+    let (page, recording, tasks) = start(&world);
+    world.settle().await;
+    let delayed = |state: &str, mut admission: Value| {
+        let set = admission["podSetAssignments"][0].as_object_mut().unwrap();
+        if state == "Pending" {
+            set.remove("topologyAssignment");
+        }
+        set.insert("delayedTopologyRequest".to_owned(), json!(state));
+        admission
+    };
+    let passes = async |name: &str| {
+        let ready = json!([{ "name": "nodes", "state": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:10:00Z" }]);
+        world
+            .update(GROUP, "workloads", name, true, |one| one["status"]["admissionChecks"] = ready.clone())
+            .await;
+        world.settle().await;
+    };
+    for (name, node) in [("alike", "n1"), ("late", "n4"), ("never", "")] {
+        a_pair(&world, name).await;
+        gets(&world, name, delayed("Pending", placed_on(&[("n1", 2)]))).await;
+        passes(name).await;
+        if !node.is_empty() {
+            gets(&world, name, delayed("Ready", placed_on(&[(node, 2)]))).await;
+        }
+    }
+    world.sleep(PATIENCE * 2).await;
+    has_rows(
+        &page,
+        &[
+            ["placement", "team/late", "main in n1 x2", "main in n4 x2"],
+            ["placement", "team/never", "main in n", "no places yet"],
+        ],
+    );
+    let line = r#"trireme_shadow_decisions_total{decision="placement",result="same"} 1"#;
+    assert!(metrics(&world).await.lines().any(|one| one == line), "{}", metrics(&world).await);
+    end(&tasks).await;
+    assert_eq!(replayed(&recording).0.rows(), page.rows());
+}
+
+/// Kueue writes that it is evicted, though it had nothing.
+#[tokio::test(start_paused = true)]
+async fn who_is_deactivated_while_it_waits_is_no_difference() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
+    let (page, _recording, _tasks) = start(&world);
+    world.settle().await;
+    by_hand(&world, "idle").await;
+    world.settle().await;
+    world.update(GROUP, "workloads", "idle", false, |one| one["spec"]["active"] = json!(false)).await;
+    world.settle().await;
+    world
+        .update(GROUP, "workloads", "idle", true, |one| {
+            one["status"]["conditions"] =
+                conditions(&[("QuotaReserved", "False", "Deactivated"), ("Evicted", "True", "Deactivated")]);
+        })
+        .await;
+    world.sleep(PATIENCE * 2).await;
+    assert_eq!(page.rows(), Vec::<String>::new());
 }
 
 /// It fits, and the recording ends before Kueue's time for saying so is over.

@@ -11,7 +11,7 @@ use quota_engine::{Inactive::CohortCycle, SetUnplaced, Uid};
 
 use super::Controller;
 use super::world::{Unit, controller_of};
-use crate::jobs::{JobKind, JobObject, read};
+use crate::jobs::{JobKind, JobObject, other_schedulers, read};
 use crate::pods::{POD, PodsKey};
 use crate::reconcile::Job;
 use crate::{input, news, words};
@@ -93,8 +93,9 @@ impl Controller {
         let Some(job) = self.world.job(uid) else { return };
         let workload =
             || self.world.workloads_of(uid, job.object.metadata.namespace.as_deref()).into_iter().next();
+        let others = || other_schedulers(job.kind, &job.object, &self.config.file.scheduler_name);
         let (reason, note) = match (was_suspended, job.view.suspended) {
-            (Some(true), false) => (reasons::STARTED, news::started(workload().as_ref())),
+            (Some(true), false) => (reasons::STARTED, news::started(workload().as_ref(), &others())),
             (Some(false), true) => (reasons::STOPPED, news::stopped(workload().as_ref())),
             _ => return,
         };

@@ -16,9 +16,9 @@ use super::Controller;
 use super::pump::{About, Answer, Before, Op};
 use super::unread::read_group;
 use super::world::Unit;
-use crate::jobs::{JobObject, JobResource};
+use crate::jobs::{JobObject, JobResource, other_schedulers};
 use crate::metrics::{Written, queue_of};
-use crate::pods::{self, Member, PodsKey};
+use crate::pods::{self, Member, POD, PodsKey};
 use crate::{input, news};
 
 impl Controller {
@@ -150,7 +150,8 @@ impl Controller {
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
                     self.counted.queues.ungated(gate, &workload, *is_group, now);
-                    self.about_pod(&pod, reasons::STARTED, &news::started(Some(&workload)));
+                    let others = other_schedulers(POD, &pod, &self.config.file.scheduler_name);
+                    self.about_pod(&pod, reasons::STARTED, &news::started(Some(&workload), &others));
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }

@@ -326,7 +326,9 @@ impl Controller {
     }
 
     fn explained(&self) -> serde_json::Value {
-        explain::state(&self.known(&|uid| self.world.workloads.get(uid)), self.leads)
+        let (object, others) =
+            (|uid: &Uid| self.world.workloads.get(uid), |uid: &Uid| self.world.other_schedulers(uid));
+        explain::state(&self.known(&object, &others), self.leads)
     }
 
     fn explained_closely(&mut self, namespace: &str, name: &str) -> Option<serde_json::Value> {
@@ -336,14 +338,19 @@ impl Controller {
         let called = self.world.workloads.called(namespace, name).into_iter().take(MOST_LOOKED_AT);
         let found: Vec<_> = called.map(|uid| (uid.clone(), self.engine.outlook(&uid))).collect();
         let queues = self.world.local_queues_of(namespace);
-        let object = |uid: &Uid| self.world.workloads.get(uid);
-        let told = explain::closely(&self.known(&object), &found, &queues);
+        let (object, others) =
+            (|uid: &Uid| self.world.workloads.get(uid), |uid: &Uid| self.world.other_schedulers(uid));
+        let told = explain::closely(&self.known(&object, &others), &found, &queues);
         let jobs = if told.is_empty() { self.without_workload(namespace, name) } else { Vec::new() };
         Some(serde_json::json!({ "leader": self.leads, "workloads": told, "jobs": jobs }))
     }
 
-    fn known<'a>(&'a self, object: &'a dyn Fn(&Uid) -> Option<Workload>) -> explain::Known<'a> {
-        explain::Known { engine: &self.engine, object, pods_ready: self.world.rules.pods_ready() }
+    fn known<'a>(
+        &'a self,
+        object: &'a dyn Fn(&Uid) -> Option<Workload>,
+        others: &'a dyn Fn(&Uid) -> BTreeSet<String>,
+    ) -> explain::Known<'a> {
+        explain::Known { engine: &self.engine, object, others, pods_ready: self.world.rules.pods_ready() }
     }
 
     /// Whether this replica leads and has seen everything.

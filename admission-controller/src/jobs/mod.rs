@@ -13,6 +13,7 @@ mod patch;
 mod ranks;
 mod read;
 mod ready;
+mod schedulers;
 mod shape;
 mod start;
 mod submitter;
@@ -27,6 +28,8 @@ pub use read::{
     Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, of_child, parallel, read, templates,
 };
 pub use ready::are_ready;
+pub(crate) use schedulers::DEFAULT_SCHEDULER;
+pub use schedulers::other_schedulers;
 pub(crate) use start::set;
 pub use start::{
     Conflict, Fields, Terms, add_gate, additions, as_written, granted, has_begun, is_marked, is_marked_by,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crds::api::kueue::v1beta2::TopologyAssignment;
 use crds::reasons::workload::{self as tokens, evicted, quota_reserved as reasons};
 use crds::view::workload::Workload;
 use jiff::{SignedDuration, Timestamp};
@@ -40,8 +41,13 @@ const COMPARABLE: [&str; 8] = [
 const DECIDED_HERE: [&str; 4] =
     [evicted::PREEMPTED, evicted::CLUSTER_QUEUE_STOPPED, evicted::LOCAL_QUEUE_STOPPED, evicted::DEACTIVATED];
 
+/// Of what has quota and is not placed.
+const NO_PLACES: &str = "its pods have no places yet";
+
 enum Opinion {
     Admit(Arc<Admission>),
+    /// Where the pods go of what has quota already.
+    Place(Arc<Admission>),
     /// Why, and for whom.
     Evict(EvictReason, Option<Uid>),
 }
@@ -63,7 +69,7 @@ pub(super) struct Judge {
     reasons_due: BTreeMap<Uid, Timestamp>,
     /// Reasons that were told of, by workload: here, there.
     told: BTreeMap<Uid, (&'static str, String)>,
-    /// Workloads that Kueue was told about not to have admitted.
+    /// Workloads of which it was told that Kueue has not admitted them, or has not placed their pods.
     overdue: BTreeSet<Uid>,
     report: Report,
 }
@@ -141,7 +147,15 @@ impl Judge {
             return self.needs_no_victims(&uid, now);
         }
         if became(tokens::EVICTED) {
-            return self.evicted_there(&view, opinion, now);
+            self.overdue.remove(&uid);
+            // That of who has nothing to lose is no decision: it says that somebody deactivated it.
+            return match before.holds(tokens::QUOTA_RESERVED) {
+                true => self.evicted_there(&view, opinion, now),
+                false => {}
+            };
+        }
+        if view.holds(tokens::QUOTA_RESERVED) && topologies(&view) != topologies(&before) {
+            return self.placed_there(&uid, &view, opinion, reason, now);
         }
         let waits = |view: &Workload| {
             let condition = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
@@ -188,7 +202,7 @@ impl Judge {
                     }
                     // Of what had only quota in a queue that is stopped, the running Kueue says what becomes.
                     Decision::Withdraw(one) => self.engine.written(one.id, Outcome::Unsettled),
-                    // What follows from an admission, and where the pods go of what has quota: no decisions of their own.
+                    // What follows from an admission, and words that stand in events: no decisions of their own.
                     Decision::Replace(_) | Decision::SetUnplaced(_) => {}
                 }
             }
@@ -204,10 +218,10 @@ impl Judge {
     /// Kueue has its time from when the opinion first arose.
     fn hold(&mut self, uid: Uid, id: DecisionId, opinion: Opinion, now: Timestamp) {
         let has_quota = self.world.workloads.get(&uid).is_some_and(|view| view.holds(tokens::QUOTA_RESERVED));
-        if has_quota && matches!(opinion, Opinion::Admit(_)) {
-            // It gets its places, later than its quota.
-            return self.engine.written(id, Outcome::Unsettled);
-        }
+        let opinion = match opinion {
+            Opinion::Admit(ours) if has_quota => Opinion::Place(ours),
+            opinion => opinion,
+        };
         let alike = |held: &&Held| std::mem::discriminant(&held.opinion) == std::mem::discriminant(&opinion);
         let questioned = self.questioned.as_ref().filter(|(of, _)| *of == uid).map(|(_, held)| held);
         let due = self.opinions.get(&uid).or(questioned).filter(alike).map(|held| held.due);
@@ -231,13 +245,54 @@ impl Judge {
         };
         let ours = match opinion.map(|held| held.opinion) {
             Some(Opinion::Admit(ours)) if alike(&ours, &theirs) => {
-                return self.report.same(Question::Admission);
+                self.report.same(Question::Admission);
+                return self.compare_places(view, &ours, &theirs, now);
             }
             Some(Opinion::Admit(ours)) => admission(&ours),
-            Some(Opinion::Evict(..)) | None if was_told => return,
-            Some(Opinion::Evict(..)) | None => waiting(reason.as_ref()),
+            Some(Opinion::Evict(..) | Opinion::Place(_)) | None if was_told => return,
+            Some(Opinion::Evict(..) | Opinion::Place(_)) | None => waiting(reason.as_ref()),
         };
         self.differs(Question::Admission, view, ours, admission(&theirs), now);
+    }
+
+    /// Its pods get places, or others, when it has its quota already.
+    fn placed_there(
+        &mut self,
+        uid: &Uid,
+        view: &Workload,
+        opinion: Option<Held>,
+        reason: Option<PendingReason>,
+        now: Timestamp,
+    ) {
+        let was_told = self.overdue.remove(uid);
+        let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
+            return;
+        };
+        if places(&theirs).is_empty() {
+            return;
+        }
+        match opinion.map(|held| held.opinion) {
+            Some(Opinion::Place(ours)) => self.compare_places(view, &ours, &theirs, now),
+            Some(Opinion::Evict(..) | Opinion::Admit(_)) | None if was_told => {}
+            Some(Opinion::Evict(..) | Opinion::Admit(_)) | None => {
+                let stays = || "its pods stay where they are".to_owned();
+                let ours = reason.map_or_else(stays, |reason| waiting(Some(&reason)));
+                self.differs(Question::Placement, view, ours, places(&theirs), now);
+            }
+        }
+    }
+
+    /// Of what has the same quota.
+    fn compare_places(&mut self, view: &Workload, ours: &Admission, theirs: &Admission, now: Timestamp) {
+        let (here, there) = (places(ours), places(theirs));
+        match here == there {
+            true if here.is_empty() => {}
+            true => self.report.same(Question::Placement),
+            false => {
+                let told = |places: String| if places.is_empty() { NO_PLACES.to_owned() } else { places };
+                self.differs(Question::Placement, view, told(here), told(there), now);
+            }
+        }
     }
 
     fn evicted_there(&mut self, view: &Workload, opinion: Option<Held>, now: Timestamp) {
@@ -255,7 +310,7 @@ impl Judge {
                 }
                 ours
             }
-            Some(Opinion::Admit(_)) | None => "it stays".to_owned(),
+            Some(Opinion::Admit(_) | Opinion::Place(_)) | None => "it stays".to_owned(),
         };
         self.differs(Question::Eviction, view, ours, theirs, now);
     }
@@ -292,6 +347,11 @@ impl Judge {
                 let theirs = condition.map(|one| format!("{}: {}", one.reason, one.message));
                 let theirs = theirs.unwrap_or_else(|| "it says nothing".to_owned());
                 self.differs(Question::Admission, &view, admission(&ours), theirs, now);
+            }
+            Opinion::Place(ours) => {
+                self.overdue.insert(uid.clone());
+                let theirs = NO_PLACES.to_owned();
+                self.differs(Question::Placement, &view, places(&ours), theirs, now);
             }
             Opinion::Evict(ours, _) if DECIDED_HERE.contains(&ours.token()) => {
                 self.differs(Question::Eviction, &view, eviction(ours), "it stays".to_owned(), now)
@@ -354,6 +414,29 @@ fn admission(one: &Admission) -> String {
     };
     let sets: Vec<String> = one.pod_sets.iter().map(set).collect();
     format!("admitted by {}: {}", one.cluster_queue, sets.join(", "))
+}
+
+/// Where the pods go, pod set by pod set; nothing where none wants a place.
+fn places(one: &Admission) -> String {
+    let set = |set: &quota_engine::input::PodSetAssignment| {
+        let topology = set.topology.as_ref()?;
+        let mut domains: Vec<String> = topology
+            .domains
+            .iter()
+            .map(|domain| format!("{} x{}", domain.values.join("/"), domain.pods))
+            .collect();
+        domains.sort();
+        Some(format!("{} in {}", set.name, domains.join(", ")))
+    };
+    let mut sets: Vec<String> = one.pod_sets.iter().filter_map(set).collect();
+    sets.sort();
+    sets.join("; ")
+}
+
+/// Where the pods of a Workload go, as it is written.
+fn topologies(view: &Workload) -> Vec<&Option<TopologyAssignment>> {
+    let sets = view.status.admission.iter().flat_map(|one| &one.pod_set_assignments);
+    sets.map(|set| &set.topology_assignment).collect()
 }
 
 fn waiting(reason: Option<&PendingReason>) -> String {

@@ -22,6 +22,8 @@ pub enum Question {
     Admission,
     /// Whether a workload is evicted, and why.
     Eviction,
+    /// Where its pods go.
+    Placement,
     /// Why a workload waits.
     Reason,
 }
@@ -31,6 +33,7 @@ impl Question {
         match self {
             Self::Admission => "admission",
             Self::Eviction => "eviction",
+            Self::Placement => "placement",
             Self::Reason => "reason",
         }
     }

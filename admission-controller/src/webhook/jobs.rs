@@ -12,11 +12,10 @@ use super::rules::{self, Subject};
 use super::{Site, filled, owners, pods, topology};
 use crate::config::Configuration;
 use crate::jobs::table::Added;
-use crate::jobs::{JobKind, JobObject, JobView, add_gate, begin_runtime_patches, read, templates};
+use crate::jobs::{
+    DEFAULT_SCHEDULER, JobKind, JobObject, JobView, add_gate, begin_runtime_patches, read, templates,
+};
 use crate::pods::{Member, POD};
-
-/// Kubernetes' own scheduler: a name nobody chose.
-pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 fn parsed(
     config: &Configuration,

@@ -4,12 +4,12 @@ use crds::names::{kueue, trireme};
 use crds::validation::FieldError;
 use serde_json::{Value, json};
 
-use super::jobs::{DEFAULT_SCHEDULER, set_existing_parent};
+use super::jobs::set_existing_parent;
 use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use super::{Site, filled, topology};
 use crate::config::Configuration;
-use crate::jobs::{JobObject, controller_of};
+use crate::jobs::{DEFAULT_SCHEDULER, JobObject, controller_of};
 use crate::pods::{self, Member, POD, PodOwner, prebuilt};
 
 /// A managed pod is created with a gate, with what tells its shape, and, where nobody else answers for it, with a finalizer.

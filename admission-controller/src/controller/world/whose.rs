@@ -8,7 +8,8 @@ use quota_engine::Uid;
 
 use super::kept::{Kept, Owner};
 use super::{Unit, World, controller_of};
-use crate::pods::of_kind;
+use crate::jobs::other_schedulers;
+use crate::pods::{POD, of_kind};
 use crate::reconcile::Job;
 
 impl World {
@@ -78,6 +79,21 @@ impl World {
     /// The unit in which a Workload is written.
     pub(in crate::controller) fn unit_of_workload(&self, uid: &Uid) -> Option<Unit> {
         Some(self.unit_of(self.workloads.kept(uid)?))
+    }
+
+    /// The schedulers that place the pods of a Workload, other than the one that jobs are given to.
+    pub(in crate::controller) fn other_schedulers(&self, uid: &Uid) -> BTreeSet<String> {
+        let ours = &self.config.scheduler_name;
+        match self.unit_of_workload(uid) {
+            Some(Unit::Job(job)) => {
+                self.job(&job).map_or_else(BTreeSet::new, |job| other_schedulers(job.kind, &job.object, ours))
+            }
+            Some(Unit::Pods(key)) => {
+                let pods = self.group(&key).map_or_else(Vec::new, |group| group.pods);
+                pods.iter().flat_map(|pod| other_schedulers(POD, pod, ours)).collect()
+            }
+            _ => BTreeSet::new(),
+        }
     }
 
     /// Whether a Workload is owned, and by no object of a kind that is managed here.

@@ -1,0 +1,74 @@
+//! Who places a job's pods.
+
+use std::collections::BTreeSet;
+
+use super::table::Added;
+use super::{JobKind, JobObject, templates};
+use crate::pods::POD;
+
+/// Kubernetes' own scheduler, which places pods that name none.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// The schedulers that the pods of a job, or a pod, are given to, other than the one of the name `ours`; none where `ours` is
+/// empty, since jobs are left as they are then.
+pub fn other_schedulers(kind: &JobKind, object: &JobObject, ours: &str) -> BTreeSet<String> {
+    if ours.is_empty() {
+        return BTreeSet::new();
+    }
+    // These pods are named ours by the webhook that sees their label.
+    let is_named_late = matches!(kind.added, Added::RuntimePatches);
+    let named = |place: &String| match object.text(&format!("{place}/spec/schedulerName")) {
+        "" | DEFAULT_SCHEDULER if is_named_late => ours.to_owned(),
+        "" => DEFAULT_SCHEDULER.to_owned(),
+        name => name.to_owned(),
+    };
+    let places = if std::ptr::eq(kind, POD) { vec![String::new()] } else { templates(kind, object) };
+    places.iter().map(named).filter(|name| name != ours).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::TABLE;
+    use super::*;
+
+    #[test]
+    fn templates_tell_who_places_their_pods() {
+        let kind = |name: &str| TABLE.iter().find(|one| one.kind == name).unwrap();
+        let pytorch = |master: &str, worker: &str| -> JobObject {
+            let role = |scheduler: &str| json!({ "template": { "spec": { "schedulerName": scheduler } } });
+            serde_json::from_value(json!({
+                "spec": { "pytorchReplicaSpecs": { "Master": role(master), "Worker": role(worker) } },
+            }))
+            .unwrap()
+        };
+        for (master, worker, others) in [
+            ("trireme", "trireme", vec![]),
+            ("trireme", "volcano", vec!["volcano"]),
+            ("", "", vec!["default-scheduler"]),
+            ("volcano", "default-scheduler", vec!["default-scheduler", "volcano"]),
+        ] {
+            let object = pytorch(master, worker);
+            let told = other_schedulers(kind("PyTorchJob"), &object, "trireme");
+            assert!(told.iter().eq(others.iter()), "{master:?}, {worker:?}: {told:?}");
+            assert!(other_schedulers(kind("PyTorchJob"), &object, "").is_empty(), "nobody is to be named");
+        }
+        let pod: JobObject =
+            serde_json::from_value(json!({ "spec": { "schedulerName": "volcano" } })).unwrap();
+        assert!(other_schedulers(POD, &pod, "trireme").iter().eq(["volcano"]));
+        assert!(other_schedulers(POD, &pod, "volcano").is_empty());
+        let train = |scheduler: &str| -> JobObject {
+            let template = json!({ "spec": { "schedulerName": scheduler } });
+            let job = json!({ "name": "node", "template": { "spec": { "template": template } } });
+            let mut object: JobObject = serde_json::from_value(json!({ "spec": {} })).unwrap();
+            object.child = json!({ "replicatedJobs": [job] });
+            object
+        };
+        for (scheduler, others) in [("", vec![]), ("default-scheduler", vec![]), ("volcano", vec!["volcano"])]
+        {
+            let told = other_schedulers(kind("TrainJob"), &train(scheduler), "trireme");
+            assert!(told.iter().eq(others.iter()), "{scheduler:?}: {told:?}");
+        }
+    }
+}
