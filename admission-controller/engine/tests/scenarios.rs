@@ -493,7 +493,10 @@ fn a_queue_that_cannot_be_honoured_admits_nothing_and_says_why() {
     checks.admission_checks = vec![CheckRule { check: "provisioning".into(), on_flavors: BTreeSet::new() }];
     let mut stopped = base();
     stopped.stop = StopPolicy::Hold;
+    let mut defective = base();
+    defective.defects = vec!["its policy is not supported".to_owned()];
     for (queue, cohorts, token) in [
+        (defective, vec![], "Misconfigured"),
         (missing, vec![], "FlavorNotFound"),
         (checks, vec![], "AdmissionCheckNotFound"),
         (stopped, vec![], "Stopped"),

@@ -1,5 +1,7 @@
 //! Numbers and times that are odd, as they are read.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -32,6 +34,28 @@ fn odd_least_counts_are_from_none_to_all() {
         let (defaults, priorities) = (PodDefaults::default(), Priorities::default());
         let read = workload((&view).into(), &view, &rules(), &defaults, &priorities);
         assert_eq!(read.pod_sets[0].min_count, Some(wanted), "{least} of {count}");
+    }
+}
+
+/// A policy for concurrent admission is none while its gate is closed, as in Kueue.
+#[test]
+fn concurrent_admission_is_a_defect_where_it_is_asked_for() {
+    let queue = |spec: Value| -> ClusterQueue {
+        serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": spec })).unwrap()
+    };
+    let policy = json!({ "concurrentAdmissionPolicy": { "migration": { "mode": "RetainFirstAdmission" } } });
+    for (gate, spec, defects) in
+        [(true, policy.clone(), 1), (false, policy, 0), (true, json!({ "cohortName": "all" }), 0)]
+    {
+        let text = format!("featureGates: {{ ConcurrentAdmission: {gate} }}");
+        let config = Configuration::parse(Path::new("config.yaml"), &text).unwrap();
+        let read = cluster_queue(&queue(spec.clone()), &Rules::of(&config));
+        assert_eq!(read.defects.len(), defects, "{gate} {spec}");
+        assert!(
+            read.defects.iter().all(|one| one.contains("concurrentAdmissionPolicy")),
+            "{:?}",
+            read.defects
+        );
     }
 }
 

@@ -182,6 +182,27 @@ mod tests {
     }
 
     #[test]
+    fn a_local_queue_says_why_nothing_is_admitted_through_it() {
+        for (stopped, exists, is_active, status, reason) in [
+            (false, true, true, "True", "Ready"),
+            (true, false, false, "False", "Stopped"),
+            (false, false, false, "False", "ClusterQueueDoesNotExist"),
+            (false, true, false, "False", "ClusterQueueIsInactive"),
+        ] {
+            let report = LocalQueueReport {
+                stopped,
+                cluster_queue_exists: exists,
+                cluster_queue_active: is_active,
+                ..report()
+            };
+            let patch = local_queue(&seen(1, json!({})), &report, Timestamp::UNIX_EPOCH).unwrap();
+            let active = &patch["status"]["conditions"][0];
+            assert_eq!(active["type"], "Active");
+            assert_eq!((&active["status"], &active["reason"]), (&json!(status), &json!(reason)));
+        }
+    }
+
+    #[test]
     fn flavors_keep_their_order_and_those_without_use_are_there() {
         let patch = local_queue(&seen(1, json!({})), &report(), Timestamp::UNIX_EPOCH).unwrap();
         let wanted = json!([

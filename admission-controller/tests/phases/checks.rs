@@ -296,6 +296,8 @@ async fn a_rejected_workload_is_deactivated_and_may_be_activated_again() {
     assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "Deactivated"));
     assert_eq!(said(&world, "llama", "DeactivationTarget"), pair("", ""));
     assert_eq!(states(&world, "llama"), [pair("budget", "Pending")]);
+    let told = world.told_of("Workload", &world.workload_name("llama"));
+    assert!(told.contains(&"AdmissionCheckRejected".to_owned()), "{told:?}");
     assert_eq!(
         workload["status"]["schedulingStats"]["evictions"],
         json!([{ "reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1 }])

@@ -288,3 +288,30 @@ async fn a_waiting_workload_that_is_deactivated_says_so() {
     world.settle().await;
     assert_eq!(said(&world, "llama", "QuotaReserved"), pair("False", "ExceedsMaxQuota"));
 }
+
+/// What runs is taken back, and comes again when the queue is open.
+#[tokio::test(start_paused = true)]
+async fn a_local_queue_that_is_drained_gives_its_quota_back() {
+    let world = World::new(false).await;
+    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
+    world.start("layer1");
+    world.pytorch("llama", "a", 4).await;
+    world.settle().await;
+    assert!(world.is("llama", "Admitted"));
+    let stop = async |policy: &str| {
+        let change = |queue: &mut Value| queue["spec"]["stopPolicy"] = json!(policy);
+        world.update(GROUP, "localqueues", "a", false, change).await;
+        world.settle().await;
+    };
+    stop("HoldAndDrain").await;
+    assert_eq!(said(&world, "llama", "Evicted"), pair("True", "LocalQueueStopped"));
+    assert_eq!(said(&world, "llama", "QuotaReserved").0, "False");
+    assert!(world.is_suspended("llama"));
+    let queue = world.get(GROUP, "localqueues", "a").unwrap();
+    assert_eq!(queue["status"]["conditions"][0]["reason"], "Stopped");
+    let told = world.told_of("Workload", &world.workload_name("llama"));
+    assert!(told.contains(&"EvictedDueToLocalQueueStopped".to_owned()), "{told:?}");
+    stop("None").await;
+    assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
+    assert_eq!(said(&world, "llama", "Requeued"), pair("True", "LocalQueueRestarted"));
+}

@@ -154,6 +154,7 @@ async fn a_group_is_admitted_when_it_is_complete_and_keeps_to_its_size() {
     world.create("", "pods", member("r2", 1, "3")).await;
     world.settle().await;
     assert!(world.pod("r2").is_none(), "one too many goes");
+    assert_eq!(world.told_of("Pod", "r2"), ["ExcessPodDeleted"]);
 
     world.phase("r0", "Failed").await;
     world.settle().await;
@@ -165,6 +166,7 @@ async fn a_group_is_admitted_when_it_is_complete_and_keeps_to_its_size() {
     let workload = world.workload_named("ring").unwrap();
     assert_eq!(condition(&workload, "WaitingForReplacementPods"), said("False", "PodsReady"));
     assert!(!world.is_gated("r3") && !world.is_held("r0"));
+    assert!(world.told_of("Workload", "ring").contains(&"OwnerReferencesAdded".to_owned()));
 
     for name in ["r1", "r3"] {
         world.phase(name, "Succeeded").await;

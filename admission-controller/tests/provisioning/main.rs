@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod in_the_way;
+mod places;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -152,6 +153,8 @@ async fn nodes_are_asked_for_and_the_pods_go_there() {
     world.settle().await;
     assert!(world.is("llama", "Admitted") && !world.is_suspended("llama"));
     assert_eq!((check(&world, "state"), check(&world, "message")), (json!("Ready"), json!("here they are")));
+    let told = world.told_of("Workload", &world.workload_name("llama"));
+    assert!(told.contains(&"AdmissionCheckUpdated".to_owned()), "{told:?}");
     let job = world.job("llama");
     let template = &job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"];
     assert_eq!(template["spec"]["nodeSelector"], json!({ "gpu": "a100", "pool": "pool-7" }));
