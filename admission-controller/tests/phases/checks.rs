@@ -21,14 +21,14 @@ async fn checked_queue(world: &World, rules: Value) {
     ask_for(world, rules).await;
 }
 
-async fn ask_for(world: &World, rules: Value) {
+pub(super) async fn ask_for(world: &World, rules: Value) {
     let ask = |queue: &mut Value| {
         queue["spec"]["admissionChecksStrategy"] = json!({ "admissionChecks": rules.clone() });
     };
     world.update(GROUP, "clusterqueues", "a", false, ask).await;
 }
 
-async fn set_active(world: &World, name: &str, active: bool) {
+pub(super) async fn set_active(world: &World, name: &str, active: bool) {
     let status = if active { "True" } else { "False" };
     world
         .update(GROUP, "admissionchecks", name, true, |check| {
@@ -41,7 +41,7 @@ async fn set_active(world: &World, name: &str, active: bool) {
 }
 
 /// What the controller of a check says, beside what others say.
-async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value) {
+pub(super) async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value) {
     let name = world.workload_name(job);
     let now = world.stamp();
     world
@@ -58,7 +58,7 @@ async fn answer(world: &World, job: &str, check: &str, state: &str, more: Value)
         .await;
 }
 
-fn states(world: &World, job: &str) -> Vec<(String, String)> {
+pub(super) fn states(world: &World, job: &str) -> Vec<(String, String)> {
     let workload = world.workload(job).unwrap();
     let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
     let states = workload["status"]["admissionChecks"].as_array().into_iter().flatten();
