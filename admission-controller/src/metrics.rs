@@ -218,3 +218,33 @@ fn amount(resource: &ResourceName, amount: i64) -> Number {
     let units = amount as f64;
     Number::Real(if resource.as_str() == "cpu" { units / 1000.0 } else { units })
 }
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use quota_engine::{Attempts, Recomputation};
+
+    use super::*;
+
+    #[test]
+    fn what_cycles_came_to_is_told() {
+        let metrics = QueueMetrics::new(true, Shown::default());
+        let counts = CycleCounts {
+            attempts: Attempts { succeeded: 3, failed: 1 },
+            preemption_skips: [ClusterQueueName::from("a")].into(),
+            recomputations: [((ClusterQueueName::from("b"), Recomputation::NewTargets), 2)].into(),
+        };
+        metrics.cycles(&counts, Duration::from_secs(8));
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"kueue_admission_attempt_duration_seconds_sum{result="success",replica_role="leader"} 6.0"#,
+            r#"kueue_admission_cycle_preemption_skips{cluster_queue="a",replica_role="leader"} 1"#,
+            r#"kueue_preemption_target_recomputations_total{cluster_queue="b",result="new_targets",replica_role="leader"} 2"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+    }
+}
