@@ -257,3 +257,32 @@ fn an_evicted_group_keeps_its_quota_until_its_pods_are_told_to_go() {
         assert_eq!(!plan.pods.is_empty(), !leaves, "{:?}", plan.pods);
     }
 }
+
+/// Its gate was lifted by somebody else, or its Workload lost its admission while nobody looked.
+#[test]
+fn a_pod_that_runs_without_an_admission_is_told_to_go() {
+    let pod = |marked: bool| -> JobObject {
+        let target = json!([{ "type": "TerminationTarget", "status": "True" }]);
+        read(json!({
+            "metadata": { "name": "p", "uid": "p", "creationTimestamp": TIME, "finalizers": [kueue::MANAGED] },
+            "spec": {}, "status": { "phase": "Running", "conditions": if marked { target } else { json!([]) } },
+        }))
+    };
+    for (marked, holds, wanted) in [
+        (false, &[][..], Some("NotAdmitted")),
+        (false, &[tokens::QUOTA_RESERVED], Some("NotAdmitted")),
+        (true, &[], None),
+    ] {
+        let mut workload = of_a_minute(holds);
+        workload.spec.maximum_execution_time_seconds = None;
+        let steps = planned(PodsKey::One("p".into()), &pod(marked), &workload).pods;
+        let why = steps.iter().find_map(|(_, step)| match step {
+            PodStep::Mark(why, _) => Some(why.token()),
+            _ => None,
+        });
+        assert_eq!(why.as_deref(), wanted, "{marked} {holds:?}: {steps:?}");
+        assert_eq!(steps.contains(&("p".into(), PodStep::Delete)), marked, "{steps:?}");
+    }
+    let admitted = of_a_minute(&[tokens::QUOTA_RESERVED, tokens::ADMITTED]);
+    assert_eq!(planned(PodsKey::One("p".into()), &pod(false), &admitted).pods, []);
+}
