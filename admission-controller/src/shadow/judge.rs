@@ -149,10 +149,10 @@ impl Judge {
         if became(tokens::EVICTED) {
             self.overdue.remove(&uid);
             // That of who has nothing to lose is no decision: it says that somebody deactivated it.
-            return match before.holds(tokens::QUOTA_RESERVED) {
-                true => self.evicted_there(&view, opinion, now),
-                false => {}
-            };
+            if before.holds(tokens::QUOTA_RESERVED) {
+                self.evicted_there(&view, opinion, now);
+            }
+            return;
         }
         if view.holds(tokens::QUOTA_RESERVED) && topologies(&view) != topologies(&before) {
             return self.placed_there(&uid, &view, opinion, reason, now);

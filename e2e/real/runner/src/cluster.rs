@@ -126,6 +126,12 @@ impl Applier {
         }
     }
 
+    /// An object as it is now.
+    pub(crate) async fn read(&self, object: &DynamicObject) -> Result<DynamicObject> {
+        let (api, _) = self.api(object)?.context("no such kind is installed")?;
+        Ok(api.get(&object.name_any()).await?)
+    }
+
     /// Deletes an object and, later, what it owns. One that is not there is gone already.
     pub(crate) async fn delete(&self, object: &DynamicObject) -> Result<()> {
         let (api, _) = self.api(object)?.context("no such kind is installed")?;

@@ -22,19 +22,23 @@ const SOON: Duration = Duration::from_secs(20);
 /// What comes of a sample.
 #[derive(Clone, Copy)]
 enum Comes {
-    /// So many Workloads are admitted.
+    /// So many Workloads are admitted, with all their pods.
     Admitted(usize),
+    /// One is, with fewer pods than it would have.
+    Shrunk,
     /// It waits, and `QuotaReserved` says these words.
     Waits(&'static str),
 }
 
-use Comes::{Admitted, Waits};
+use Comes::{Admitted, Shrunk, Waits};
 
 /// What an administrator sets up, and what users submit then.
 struct Setup {
     files: &'static [&'static str],
     /// Nodes in racks, where the flavor has a topology.
     nodes: bool,
+    /// A LocalQueue that the samples name and none of the files has, with its ClusterQueue.
+    queue: Option<(&'static str, &'static str)>,
     samples: &'static [(&'static str, Comes)],
 }
 
@@ -42,14 +46,16 @@ static SETUPS: &[Setup] = &[
     Setup {
         files: &["getting-started/quick-start-setup.yaml"],
         nodes: false,
+        queue: None,
         samples: &[("getting-started/quick-start-job.yaml", Admitted(1))],
     },
     Setup {
         files: &["admin/single-clusterqueue-setup.yaml"],
         nodes: false,
+        queue: None,
         samples: &[
             ("jobs/sample-job.yaml", Admitted(1)),
-            ("jobs/sample-job-partial-admission.yaml", Admitted(1)),
+            ("jobs/sample-job-partial-admission.yaml", Shrunk),
             ("jobs/sample-jobset.yaml", Admitted(1)),
             ("jobs/sample-pytorchjob.yaml", Admitted(1)),
             ("jobs/sample-tfjob.yaml", Admitted(1)),
@@ -74,6 +80,7 @@ static SETUPS: &[Setup] = &[
     Setup {
         files: &["admission-fs/admission-fair-sharing-setup.yaml"],
         nodes: false,
+        queue: None,
         samples: &[
             ("admission-fs/lq-a-simple-job.yaml", Admitted(1)),
             ("admission-fs/lq-b-simple-job.yaml", Admitted(1)),
@@ -82,6 +89,7 @@ static SETUPS: &[Setup] = &[
     Setup {
         files: &["tas/sample-gpu-queues.yaml"],
         nodes: true,
+        queue: None,
         samples: &[
             ("tas/sample-job-required.yaml", Admitted(1)),
             ("tas/sample-job-preferred.yaml", Admitted(1)),
@@ -89,10 +97,26 @@ static SETUPS: &[Setup] = &[
             ("serving-workloads/sample-leaderworkerset-tas.yaml", Admitted(2)),
         ],
     },
-    Setup { files: &[], nodes: false, samples: &[("serving-workloads/sample-hami.yaml", Waits("gpumem"))] },
+    Setup {
+        files: &["tas/sample-gpu-queues.yaml"],
+        nodes: true,
+        queue: Some(("user-queue", "tas-cluster-queue")),
+        samples: &[
+            ("jobs/sample-jobset-tas-required.yaml", Admitted(1)),
+            ("jobs/sample-jobset-tas-sliced.yaml", Admitted(1)),
+            ("jobs/sample-jobset-tas-combined.yaml", Admitted(1)),
+        ],
+    },
+    Setup {
+        files: &[],
+        nodes: false,
+        queue: None,
+        samples: &[("serving-workloads/sample-hami.yaml", Waits("gpumem"))],
+    },
     Setup {
         files: &["dra/sample-dra-queues.yaml"],
         nodes: false,
+        queue: None,
         samples: &[
             ("dra/sample-dra-rct-job.yaml", Waits("resourceClaims")),
             ("dra/sample-dra-extended-resource-job.yaml", Admitted(1)),
@@ -101,6 +125,7 @@ static SETUPS: &[Setup] = &[
     Setup {
         files: &["admin/shared-quota-setup.yaml"],
         nodes: false,
+        queue: None,
         samples: &[("admin/shared-quota-sample-job.yaml", Admitted(1))],
     },
 ];
@@ -123,7 +148,8 @@ async fn check(world: Arc<World>, setup: &Setup, file: &str, comes: Comes) -> Re
     let (mut there, mut submitted) = (Vec::new(), Vec::new());
     let outcome = async {
         set_up(&world, setup, &mut there).await?;
-        submit(&world, file, comes, &mut submitted).await
+        let admitted = submit(&world, file, comes, &mut submitted).await?;
+        begins(&world, setup, comes, &submitted, &admitted).await
     };
     let outcome = outcome.await;
     let cleared = clear(&world, submitted).await;
@@ -158,10 +184,21 @@ async fn set_up(world: &World, setup: &Setup, there: &mut Vec<DynamicObject>) ->
             there.push(applier.must(&document).await?);
         }
     }
+    if let Some((name, cluster_queue)) = setup.queue {
+        let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": cluster_queue}});
+        there.push(applier.must(&queue).await?);
+    }
     Ok(())
 }
 
-async fn submit(world: &World, file: &str, comes: Comes, submitted: &mut Vec<DynamicObject>) -> Result<()> {
+/// The Workloads that are admitted then.
+async fn submit(
+    world: &World,
+    file: &str,
+    comes: Comes,
+    submitted: &mut Vec<DynamicObject>,
+) -> Result<Vec<Value>> {
     let applier = &world.running()?.applier;
     for document in documents(&world.shared(FOLDER)?.join(file))? {
         submitted.push(applier.must(&document).await?);
@@ -177,13 +214,86 @@ async fn submit(world: &World, file: &str, comes: Comes, submitted: &mut Vec<Dyn
         };
         Ok(match comes {
             Admitted(count) => last.len() == count && last.iter().all(admitted),
+            Shrunk => last.len() == 1 && last.iter().all(admitted),
             Waits(words) => last.len() == 1 && last.iter().all(|one| !admitted(one) && says(one, words)),
         })
     });
     let seen = waited.await;
     let told =
         last.iter().map(|one| format!("\n  {}: {}", one["metadata"]["name"], one["status"]["conditions"]));
-    seen.with_context(|| format!("{} workloads:{}", last.len(), told.collect::<String>()))
+    seen.with_context(|| format!("{} workloads:{}", last.len(), told.collect::<String>()))?;
+    last.retain(|one| is(one, "Admitted", "True"));
+    Ok(last)
+}
+
+/// What was admitted is not held back any more, has the pods that it is to have, and with a topology their places.
+async fn begins(
+    world: &World,
+    setup: &Setup,
+    comes: Comes,
+    submitted: &[DynamicObject],
+    admitted: &[Value],
+) -> Result<()> {
+    if admitted.is_empty() {
+        return Ok(());
+    }
+    let applier = &world.running()?.applier;
+    wait("what was submitted to be let go", SOON, async || {
+        for object in submitted {
+            if is_held(&applier.read(object).await?.data) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await?;
+    for workload in admitted {
+        let sets = workload["spec"]["podSets"].as_array().into_iter().flatten();
+        let given = workload["status"]["admission"]["podSetAssignments"].as_array().into_iter().flatten();
+        for (set, given) in sets.zip(given) {
+            let (asked, got) = (set["count"].as_i64(), given["count"].as_i64());
+            let is_wanted = if matches!(comes, Shrunk) { got < asked } else { got == asked };
+            ensure!(got.is_some() && is_wanted, "{got:?} of {asked:?} pods");
+            ensure!(given["topologyAssignment"].is_object() == setup.nodes, "its places: {given}");
+        }
+    }
+    if setup.nodes { go_to_their_nodes(world, admitted).await } else { Ok(()) }
+}
+
+/// Whether it is suspended, or a pod behind one of Kueue's gates.
+fn is_held(object: &Value) -> bool {
+    let is_suspended = |at: &&str| object.pointer(at) == Some(&json!(true));
+    let gates = object.pointer("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
+    let mut names = gates.filter_map(|gate| gate["name"].as_str());
+    ["/spec/suspend", "/spec/runPolicy/suspend"].iter().any(|at| is_suspended(at))
+        || names.any(|name| name.starts_with("kueue.x-k8s.io/"))
+}
+
+/// The pods that Kubernetes' own controller makes of Jobs are each sent to a node, and those that have to be together to one rack.
+async fn go_to_their_nodes(world: &World, admitted: &[Value]) -> Result<()> {
+    let of_job = |one: &&Value| {
+        let owners = one["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.into_iter().any(|owner| owner["apiVersion"] == "batch/v1" && owner["kind"] == "Job")
+    };
+    let Some(workload) = admitted.iter().find(of_job) else { return Ok(()) };
+    let wanted = workload["spec"]["podSets"][0]["count"].as_u64().context("a count")?;
+    let mut hosts = Vec::new();
+    let sent = wait("its pods to be sent to nodes", SOON, async || {
+        let pods = get(&world.running()?.plane.client, "/api/v1/namespaces/default/pods").await?;
+        let pods = pods["items"].as_array().into_iter().flatten().filter(|pod| !is_held(pod));
+        let host =
+            |pod: &Value| pod["spec"]["nodeSelector"]["kubernetes.io/hostname"].as_str().map(str::to_owned);
+        hosts = pods.filter_map(host).collect();
+        Ok(hosts.len() as u64 == wanted)
+    });
+    sent.await.with_context(|| format!("{hosts:?} of {wanted}"))?;
+    let mut racks: Vec<String> = hosts.iter().filter_map(|host| rack_of(host)).collect();
+    racks.sort();
+    racks.dedup();
+    let request = &workload["spec"]["podSets"][0]["topologyRequest"];
+    let together = request["required"] == "cloud.provider.com/topology-rack";
+    ensure!(!racks.is_empty() && (!together || racks.len() == 1), "{request}: {hosts:?}");
+    Ok(())
 }
 
 async fn workloads(world: &World) -> Result<Vec<Value>> {
@@ -214,12 +324,18 @@ async fn clear(world: &World, mut objects: Vec<DynamicObject>) -> Result<()> {
     left.context(told)
 }
 
+/// The rack of a node.
+fn rack_of(host: &str) -> Option<String> {
+    let number: usize = host.strip_prefix("rack-node-")?.parse().ok()?;
+    Some(format!("r{}", number / 2))
+}
+
 /// A node with eight GPUs, two in each rack.
 fn node(number: usize) -> Value {
     let name = format!("rack-node-{number}");
     let holds = json!({"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"});
     json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "cloud.provider.com/node-group": "tas-group",
-            "cloud.provider.com/topology-block": "b0", "cloud.provider.com/topology-rack": format!("r{}", number / 2)}},
+            "cloud.provider.com/topology-block": "b0", "cloud.provider.com/topology-rack": rack_of(&name)}},
         "status": {"allocatable": holds, "capacity": holds, "conditions": [{"type": "Ready", "status": "True"}]}})
 }
