@@ -13,6 +13,7 @@ mod openapi;
 mod parity;
 mod replicas;
 mod samples;
+mod shadow;
 mod takeover;
 mod up;
 
@@ -32,6 +33,7 @@ pub(crate) fn all(repository: &Path) -> Vec<Test> {
         manifests::all(repository),
         lifecycle::all(),
         samples::all(),
+        shadow::all(),
         node::all(),
         agent::all(),
         job::all(),

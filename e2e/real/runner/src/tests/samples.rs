@@ -265,7 +265,7 @@ fn is_held(object: &Value) -> bool {
     let is_suspended = |at: &&str| object.pointer(at) == Some(&json!(true));
     let gates = object.pointer("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
     let mut names = gates.filter_map(|gate| gate["name"].as_str());
-    ["/spec/suspend", "/spec/runPolicy/suspend"].iter().any(|at| is_suspended(at))
+    ["/spec/suspend", "/spec/runPolicy/suspend"].iter().any(is_suspended)
         || names.any(|name| name.starts_with("kueue.x-k8s.io/"))
 }
 
