@@ -349,10 +349,17 @@ impl Site {
         taken.await.with_context(|| self.ours.as_ref().map_or_else(String::new, |ours| ours.log_end(20)))
     }
 
-    /// The status of every admitted workload (its admission, and its conditions but for sentences), and the uid of every pod.
+    /// The status of every admitted workload (its admission, and its conditions but for sentences), since when each of the others
+    /// waits, and the uid of every pod.
     async fn seen(&self) -> Result<Seen> {
-        let mut workloads = BTreeMap::new();
-        for one in self.list(WORKLOADS).await?.iter().filter(|one| holds(one, "Admitted")) {
+        let (mut workloads, mut waiting) = (BTreeMap::new(), BTreeMap::new());
+        let all = self.list(WORKLOADS).await?;
+        for one in all.iter().filter(|one| !holds(one, "Admitted")) {
+            let uid = one["metadata"]["uid"].as_str().context("a uid")?;
+            let said = condition(one, "QuotaReserved");
+            waiting.insert(uid.to_owned(), said.map(|said| said["lastTransitionTime"].clone()));
+        }
+        for one in all.iter().filter(|one| holds(one, "Admitted")) {
             let mut conditions = one["status"]["conditions"].as_array().cloned().unwrap_or_default();
             // Whether pods are ready the stand-in does not tell, as Kueue would.
             conditions.retain(|condition| condition["type"] != "PodsReady");
@@ -366,7 +373,7 @@ impl Site {
         let pods = self.list(PODS).await?;
         let pods = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         let pods = pods.filter_map(|pod| pod["metadata"]["uid"].as_str().map(str::to_owned)).collect();
-        Ok(Seen { workloads, pods })
+        Ok(Seen { workloads, waiting, pods })
     }
 
     /// No eviction, no pod less, and the same statuses, but for those that have ended since.
@@ -397,12 +404,21 @@ impl Site {
                 "{uid}: before {status:?}, now {after:?}"
             );
         }
+        // Who waits may be told another reason, or one at all; it has waited all the time.
+        for (uid, since) in before.waiting.iter().filter(|(_, since)| since.is_some()) {
+            let after = now.waiting.get(uid);
+            ensure!(
+                after.is_some_and(|after| after == since) || now.workloads.contains_key(uid),
+                "{uid} waited since {since:?}, now {after:?}"
+            );
+        }
         Ok(())
     }
 }
 
 struct Seen {
     workloads: BTreeMap<String, (Value, Vec<Value>)>,
+    waiting: BTreeMap<String, Option<Value>>,
     pods: Vec<String>,
 }
 
