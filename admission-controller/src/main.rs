@@ -1,7 +1,7 @@
 //! `admission-controller`: decides whether jobs may take their share of quota.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, LineWriter};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     if let Some(path) = cli.record {
         return match File::create(&path) {
             Ok(output) => process::run("admission-controller", &cli.process, move |ctx| {
-                shadow::recording::record(ctx, BufWriter::new(output))
+                shadow::recording::record(ctx, LineWriter::new(output))
             }),
             Err(error) => complain(&path, &error),
         };

@@ -448,25 +448,130 @@ async fn places_that_come_later_and_that_do_not_come_are_told() {
     assert_eq!(replayed(&recording).0.rows(), page.rows());
 }
 
-/// Kueue writes that it is evicted, though it had nothing.
+/// A node fails under a pair, and Kueue gives it other places: the same, others, places where none are left here, or none.
+#[tokio::test(start_paused = true)]
+async fn places_that_are_given_anew_are_compared() {
+    let elsewhere = [("n3", 2)];
+    for (others, anew, wanted) in [
+        (0, &[("n2", 2)][..], None),
+        (0, &elsewhere, Some(["placement", "team/pair", "main in n2 x2", "main in n3 x2"])),
+        // Nothing is free.
+        (4, &elsewhere, Some(["placement", "team/pair", "NodeFailures", "main in n3 x2"])),
+        (0, &[], Some(["placement", "team/pair", "main in n2 x2", "main in n1 x2"])),
+    ] {
+        let world = racks::world().await;
+        topology(&world).await;
+        let (page, recording, tasks) = start(&world);
+        world.settle().await;
+        let taken = ["n2", "n3", "n4"].map(|node| (node, others));
+        for (name, nodes) in [("pair", &[("n1", 2)][..]), ("other", &taken)] {
+            let count: i64 = nodes.iter().map(|(_, pods)| pods).sum();
+            if count > 0 {
+                a_pair(&world, name).await;
+                let asks = |one: &mut Value| one["spec"]["podSets"][0]["count"] = json!(count);
+                world.update(GROUP, "workloads", name, false, asks).await;
+                gets(&world, name, placed_on(nodes)).await;
+            }
+        }
+        let admitted = |one: &mut Value| {
+            let conditions = one["status"]["conditions"].as_array_mut().unwrap();
+            conditions.push(self::conditions(&[("Admitted", "True", "Admitted")])[0].clone());
+        };
+        world.update(GROUP, "workloads", "pair", true, admitted).await;
+        world.settle().await;
+        racks::node_fails(&world, "n1").await;
+        let fails = |one: &mut Value| one["status"]["unhealthyNodes"] = json!([{ "name": "n1" }]);
+        world.update(GROUP, "workloads", "pair", true, fails).await;
+        world.settle().await;
+        if !anew.is_empty() {
+            let moves = |one: &mut Value| {
+                one["status"]["admission"] = placed_on(anew);
+                one["status"].as_object_mut().unwrap().remove("unhealthyNodes");
+            };
+            world.update(GROUP, "workloads", "pair", true, moves).await;
+        }
+        world.sleep(PATIENCE * 2).await;
+        // What it says besides is no news of its places.
+        let ready = |one: &mut Value| {
+            let conditions = one["status"]["conditions"].as_array_mut().unwrap();
+            conditions.push(self::conditions(&[("PodsReady", "False", "WaitForRecovery")])[0].clone());
+        };
+        world.update(GROUP, "workloads", "pair", true, ready).await;
+        world.sleep(PATIENCE * 2).await;
+        let is_of_it = |row: &String| row.contains("team/pair");
+        let rows: Vec<String> = page.rows().into_iter().filter(is_of_it).collect();
+        let is_told =
+            |row: &String| wanted.is_some_and(|wanted| wanted.iter().all(|words| row.contains(words)));
+        assert!(
+            rows.iter().all(is_told) && rows.len() == usize::from(wanted.is_some()),
+            "{wanted:?}: {rows:?}"
+        );
+        end(&tasks).await;
+        assert_eq!(replayed(&recording).0.rows(), page.rows());
+    }
+}
+
+/// Kueue writes that it is evicted, though it had nothing. What was told of it before stands when it is active again.
 #[tokio::test(start_paused = true)]
 async fn who_is_deactivated_while_it_waits_is_no_difference() {
+    for fits in [false, true] {
+        let world = World::new(false).await;
+        world.queue("a", "", json!({ "nominalQuota": i64::from(fits) }), json!({})).await;
+        let (page, _recording, _tasks) = start(&world);
+        world.settle().await;
+        by_hand(&world, "idle").await;
+        world.sleep(PATIENCE * 2).await;
+        assert_eq!(page.rows().len(), usize::from(fits), "it would be admitted: {:?}", page.rows());
+        let turn = async |active: bool, evicted: &'static str, reason: &'static str| {
+            world
+                .update(GROUP, "workloads", "idle", false, |one| one["spec"]["active"] = json!(active))
+                .await;
+            world.settle().await;
+            let said = conditions(&[("QuotaReserved", "False", reason), ("Evicted", evicted, "Deactivated")]);
+            world
+                .update(GROUP, "workloads", "idle", true, |one| one["status"]["conditions"] = said.clone())
+                .await;
+            world.sleep(PATIENCE * 2).await;
+        };
+        turn(false, "True", "Deactivated").await;
+        turn(true, "False", if fits { "WaitingForQuota" } else { "ExceedsMaxQuota" }).await;
+        assert_eq!(page.rows().len(), usize::from(fits), "{:?}", page.rows());
+    }
+}
+
+/// A watch that begins anew lists what is known already.
+#[tokio::test(start_paused = true)]
+async fn what_a_list_repeats_is_no_news() {
     let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 0 }), json!({})).await;
-    let (page, _recording, _tasks) = start(&world);
+    world.queue("a", "", json!({ "nominalQuota": 1 }), json!({})).await;
+    let (_page, recording, tasks) = start(&world);
     world.settle().await;
-    by_hand(&world, "idle").await;
+    by_hand(&world, "stays-out").await;
     world.settle().await;
-    world.update(GROUP, "workloads", "idle", false, |one| one["spec"]["active"] = json!(false)).await;
-    world.settle().await;
-    world
-        .update(GROUP, "workloads", "idle", true, |one| {
-            one["status"]["conditions"] =
-                conditions(&[("QuotaReserved", "False", "Deactivated"), ("Evicted", "True", "Deactivated")]);
-        })
-        .await;
-    world.sleep(PATIENCE * 2).await;
-    assert_eq!(page.rows(), Vec::<String>::new());
+    end(&tasks).await;
+    let text = recording.text();
+    let is_of_workloads = |line: &&str| line.contains(r#""kind":"Workload""#);
+    let of_kind: Vec<&str> = text.lines().filter(is_of_workloads).collect();
+    let word = |kind: &str| format!(r#""type":"{kind}""#);
+    let find = |kind: &str| of_kind.iter().rev().find(|line| line.contains(&word(kind))).unwrap().to_string();
+    let (synced, last) =
+        (find("SYNCED"), of_kind.iter().rev().find(|line| line.contains("stays-out")).unwrap());
+    let time = |line: &str| serde_json::from_str::<Value>(line).unwrap()["time"].as_str().unwrap().to_owned();
+    let begun = synced.replace(&word("SYNCED"), &word("RESTARTED"));
+    // All of it at the time of the last event; and a minute of quiet after.
+    let again: Vec<String> = [begun.as_str(), last, synced.as_str()]
+        .iter()
+        .map(|line| line.replace(&time(line), &time(last)))
+        .collect();
+    let kept: Vec<&str> = text.lines().filter(|line| !line.contains(&word("ENDED"))).collect();
+    let end = r#"{"time":"2026-01-02T00:00:00Z","type":"ENDED"}"#;
+    for middle in ["".to_owned(), again.join("\n")] {
+        let text = [kept.join("\n"), middle, end.to_owned()].join("\n").replace("\n\n", "\n");
+        let page = Page::default();
+        let output = Box::new(page.clone());
+        let summary = shadow::replay(&Configuration::default(), text.as_bytes(), PATIENCE, output).unwrap();
+        assert_eq!(summary, Summary { same: 0, different: 1, open: 0 }, "{:?}", page.rows());
+    }
 }
 
 /// It fits, and the recording ends before Kueue's time for saying so is over.

@@ -16,9 +16,9 @@ use super::Controller;
 use super::pump::{About, Answer, Before, Op};
 use super::unread::read_group;
 use super::world::Unit;
-use crate::jobs::{JobObject, JobResource, other_schedulers};
+use crate::jobs::{JobObject, JobResource, other_scheduler};
 use crate::metrics::{Written, queue_of};
-use crate::pods::{self, Member, POD, PodsKey};
+use crate::pods::{self, Member, PodsKey};
 use crate::{input, news};
 
 impl Controller {
@@ -150,8 +150,9 @@ impl Controller {
                 {
                     let (gate, now) = (kueue::ADMISSION_GATE, self.ctx.clock.now());
                     self.counted.queues.ungated(gate, &workload, *is_group, now);
-                    let others = other_schedulers(POD, &pod, &self.config.file.scheduler_name);
-                    self.about_pod(&pod, reasons::STARTED, &news::started(Some(&workload), &others));
+                    let other = other_scheduler(&pod, &self.config.file.scheduler_name);
+                    let note = news::started(Some(&workload), &other.into_iter().collect());
+                    self.about_pod(&pod, reasons::STARTED, &note);
                 }
                 self.world.take_pod_answer(pods::slim(*pod));
             }

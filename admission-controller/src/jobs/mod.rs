@@ -29,7 +29,7 @@ pub use read::{
 };
 pub use ready::are_ready;
 pub(crate) use schedulers::DEFAULT_SCHEDULER;
-pub use schedulers::other_schedulers;
+pub use schedulers::{other_scheduler, other_schedulers};
 pub(crate) use start::set;
 pub use start::{
     Conflict, Fields, Terms, add_gate, additions, as_written, granted, has_begun, is_marked, is_marked_by,

@@ -4,26 +4,30 @@ use std::collections::BTreeSet;
 
 use super::table::Added;
 use super::{JobKind, JobObject, templates};
-use crate::pods::POD;
 
 /// Kubernetes' own scheduler, which places pods that name none.
 pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// The schedulers that the pods of a job, or a pod, are given to, other than the one of the name `ours`; none where `ours` is
-/// empty, since jobs are left as they are then.
+/// The schedulers that the pods of a job are given to, other than the one of the name `ours`; none where `ours` is empty, since
+/// jobs are left as they are then.
 pub fn other_schedulers(kind: &JobKind, object: &JobObject, ours: &str) -> BTreeSet<String> {
-    if ours.is_empty() {
-        return BTreeSet::new();
-    }
     // These pods are named ours by the webhook that sees their label.
     let is_named_late = matches!(kind.added, Added::RuntimePatches);
-    let named = |place: &String| match object.text(&format!("{place}/spec/schedulerName")) {
-        "" | DEFAULT_SCHEDULER if is_named_late => ours.to_owned(),
-        "" => DEFAULT_SCHEDULER.to_owned(),
-        name => name.to_owned(),
+    let other = |template: &String| match object.text(&format!("{template}/spec/schedulerName")) {
+        "" | DEFAULT_SCHEDULER if is_named_late => None,
+        name => other(name, ours),
     };
-    let places = if std::ptr::eq(kind, POD) { vec![String::new()] } else { templates(kind, object) };
-    places.iter().map(named).filter(|name| name != ours).collect()
+    templates(kind, object).iter().filter_map(other).collect()
+}
+
+/// The same of a pod.
+pub fn other_scheduler(pod: &JobObject, ours: &str) -> Option<String> {
+    other(pod.text("/spec/schedulerName"), ours)
+}
+
+fn other(name: &str, ours: &str) -> Option<String> {
+    let name = if name.is_empty() { DEFAULT_SCHEDULER } else { name };
+    (name != ours && !ours.is_empty()).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -56,8 +60,9 @@ mod tests {
         }
         let pod: JobObject =
             serde_json::from_value(json!({ "spec": { "schedulerName": "volcano" } })).unwrap();
-        assert!(other_schedulers(POD, &pod, "trireme").iter().eq(["volcano"]));
-        assert!(other_schedulers(POD, &pod, "volcano").is_empty());
+        for (ours, wanted) in [("trireme", Some("volcano")), ("volcano", None), ("", None)] {
+            assert_eq!(other_scheduler(&pod, ours).as_deref(), wanted, "{ours:?}");
+        }
         let train = |scheduler: &str| -> JobObject {
             let template = json!({ "spec": { "schedulerName": scheduler } });
             let job = json!({ "name": "node", "template": { "spec": { "template": template } } });

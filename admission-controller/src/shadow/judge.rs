@@ -41,9 +41,6 @@ const COMPARABLE: [&str; 8] = [
 const DECIDED_HERE: [&str; 4] =
     [evicted::PREEMPTED, evicted::CLUSTER_QUEUE_STOPPED, evicted::LOCAL_QUEUE_STOPPED, evicted::DEACTIVATED];
 
-/// Of what has quota and is not placed.
-const NO_PLACES: &str = "its pods have no places yet";
-
 enum Opinion {
     Admit(Arc<Admission>),
     /// Where the pods go of what has quota already.
@@ -69,8 +66,10 @@ pub(super) struct Judge {
     reasons_due: BTreeMap<Uid, Timestamp>,
     /// Reasons that were told of, by workload: here, there.
     told: BTreeMap<Uid, (&'static str, String)>,
-    /// Workloads of which it was told that Kueue has not admitted them, or has not placed their pods.
+    /// Workloads that Kueue was told about not to have admitted.
     overdue: BTreeSet<Uid>,
+    /// Workloads with quota of which it was told that their pods are not where they would be here.
+    misplaced: BTreeSet<Uid>,
     report: Report,
 }
 
@@ -85,6 +84,7 @@ impl Judge {
             reasons_due: BTreeMap::new(),
             told: BTreeMap::new(),
             overdue: BTreeSet::new(),
+            misplaced: BTreeSet::new(),
             report,
         }
     }
@@ -132,6 +132,10 @@ impl Judge {
     fn take_workload(&mut self, view: Workload, now: Timestamp) {
         let uid = input::uid(&view.metadata);
         let before = self.world.workloads.get(&uid);
+        if before.is_some() && self.world.workloads.before(&view).is_none() {
+            // A list tells of it again: whatever was thought of it stands.
+            return self.world.take(&mut self.engine, Seen::Workload(Change::Applied(view)));
+        }
         let reason = self.engine.explain(&uid).and_then(|one| one.reason);
         // What the engine decided about it rests on what it was: it decides anew.
         let opinion = self.opinions.remove(&uid);
@@ -147,15 +151,19 @@ impl Judge {
             return self.needs_no_victims(&uid, now);
         }
         if became(tokens::EVICTED) {
-            self.overdue.remove(&uid);
             // That of who has nothing to lose is no decision: it says that somebody deactivated it.
             if before.holds(tokens::QUOTA_RESERVED) {
                 self.evicted_there(&view, opinion, now);
             }
             return;
         }
-        if view.holds(tokens::QUOTA_RESERVED) && topologies(&view) != topologies(&before) {
-            return self.placed_there(&uid, &view, opinion, reason, now);
+        let holds = view.holds(tokens::QUOTA_RESERVED);
+        if holds && topologies(&view) != topologies(&before) {
+            self.needs_no_victims(&uid, now);
+            return self.placed_there(&uid, (&before, &view), opinion, reason, now);
+        }
+        if !holds || view.status.unhealthy_nodes != before.status.unhealthy_nodes {
+            self.misplaced.remove(&uid);
         }
         let waits = |view: &Workload| {
             let condition = view.condition(tokens::QUOTA_RESERVED).filter(|one| one.status == "False");
@@ -185,6 +193,7 @@ impl Judge {
         self.reasons_due.remove(uid);
         self.told.remove(uid);
         self.overdue.remove(uid);
+        self.misplaced.remove(uid);
     }
 
     fn decide(&mut self, now: Timestamp) {
@@ -259,39 +268,38 @@ impl Judge {
     fn placed_there(
         &mut self,
         uid: &Uid,
-        view: &Workload,
+        (before, view): (&Workload, &Workload),
         opinion: Option<Held>,
         reason: Option<PendingReason>,
         now: Timestamp,
     ) {
-        let was_told = self.overdue.remove(uid);
+        let was_told = self.misplaced.remove(uid);
         let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
             return;
         };
-        if places(&theirs).is_empty() {
+        if places(&theirs).is_none() {
             return;
         }
-        match opinion.map(|held| held.opinion) {
-            Some(Opinion::Place(ours)) => self.compare_places(view, &ours, &theirs, now),
-            Some(Opinion::Evict(..) | Opinion::Admit(_)) | None if was_told => {}
-            Some(Opinion::Evict(..) | Opinion::Admit(_)) | None => {
-                let stays = || "its pods stay where they are".to_owned();
-                let ours = reason.map_or_else(stays, |reason| waiting(Some(&reason)));
-                self.differs(Question::Placement, view, ours, places(&theirs), now);
+        let ours = match (opinion.map(|held| held.opinion), reason) {
+            (Some(Opinion::Place(ours)), _) => return self.compare_places(view, &ours, &theirs, now),
+            _ if was_told => return,
+            (Some(Opinion::Evict(reason, _)), _) => eviction(reason),
+            (_, Some(reason)) => waiting(Some(&reason)),
+            _ if topologies(before).iter().any(|one| one.is_some()) => {
+                "its pods stay where they are".to_owned()
             }
-        }
+            _ => told(None),
+        };
+        self.differs(Question::Placement, view, ours, told(places(&theirs)), now);
     }
 
     /// Of what has the same quota.
     fn compare_places(&mut self, view: &Workload, ours: &Admission, theirs: &Admission, now: Timestamp) {
         let (here, there) = (places(ours), places(theirs));
         match here == there {
-            true if here.is_empty() => {}
+            true if here.is_none() => {}
             true => self.report.same(Question::Placement),
-            false => {
-                let told = |places: String| if places.is_empty() { NO_PLACES.to_owned() } else { places };
-                self.differs(Question::Placement, view, told(here), told(there), now);
-            }
+            false => self.differs(Question::Placement, view, told(here), told(there), now),
         }
     }
 
@@ -310,7 +318,9 @@ impl Judge {
                 }
                 ours
             }
-            Some(Opinion::Admit(_) | Opinion::Place(_)) | None => "it stays".to_owned(),
+            // Nobody who is being placed is evicted here at that moment.
+            Some(Opinion::Place(_)) => return,
+            Some(Opinion::Admit(_)) | None => "it stays".to_owned(),
         };
         self.differs(Question::Eviction, view, ours, theirs, now);
     }
@@ -349,9 +359,14 @@ impl Judge {
                 self.differs(Question::Admission, &view, admission(&ours), theirs, now);
             }
             Opinion::Place(ours) => {
-                self.overdue.insert(uid.clone());
-                let theirs = NO_PLACES.to_owned();
-                self.differs(Question::Placement, &view, places(&ours), theirs, now);
+                let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state)
+                else {
+                    return;
+                };
+                let (here, there) = (places(&ours), places(&theirs));
+                if here != there && self.misplaced.insert(uid.clone()) {
+                    self.differs(Question::Placement, &view, told(here), told(there), now);
+                }
             }
             Opinion::Evict(ours, _) if DECIDED_HERE.contains(&ours.token()) => {
                 self.differs(Question::Eviction, &view, eviction(ours), "it stays".to_owned(), now)
@@ -416,8 +431,8 @@ fn admission(one: &Admission) -> String {
     format!("admitted by {}: {}", one.cluster_queue, sets.join(", "))
 }
 
-/// Where the pods go, pod set by pod set; nothing where none wants a place.
-fn places(one: &Admission) -> String {
+/// Where the pods go, pod set by pod set, if any have places.
+fn places(one: &Admission) -> Option<String> {
     let set = |set: &quota_engine::input::PodSetAssignment| {
         let topology = set.topology.as_ref()?;
         let mut domains: Vec<String> = topology
@@ -430,7 +445,11 @@ fn places(one: &Admission) -> String {
     };
     let mut sets: Vec<String> = one.pod_sets.iter().filter_map(set).collect();
     sets.sort();
-    sets.join("; ")
+    (!sets.is_empty()).then(|| sets.join("; "))
+}
+
+fn told(places: Option<String>) -> String {
+    places.unwrap_or_else(|| "its pods have no places yet".to_owned())
 }
 
 /// Where the pods of a Workload go, as it is written.

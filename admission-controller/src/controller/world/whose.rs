@@ -8,8 +8,8 @@ use quota_engine::Uid;
 
 use super::kept::{Kept, Owner};
 use super::{Unit, World, controller_of};
-use crate::jobs::other_schedulers;
-use crate::pods::{POD, of_kind};
+use crate::jobs::{other_scheduler, other_schedulers};
+use crate::pods::of_kind;
 use crate::reconcile::Job;
 
 impl World {
@@ -90,7 +90,7 @@ impl World {
             }
             Some(Unit::Pods(key)) => {
                 let pods = self.group(&key).map_or_else(Vec::new, |group| group.pods);
-                pods.iter().flat_map(|pod| other_schedulers(POD, pod, ours)).collect()
+                pods.into_iter().filter_map(|pod| other_scheduler(pod, ours)).collect()
             }
             _ => BTreeSet::new(),
         }

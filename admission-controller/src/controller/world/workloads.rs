@@ -102,7 +102,7 @@ impl Workloads {
     }
 
     /// One as it is known, if this is newer.
-    pub(in crate::controller) fn before(&self, view: &Workload) -> Option<Workload> {
+    pub(crate) fn before(&self, view: &Workload) -> Option<Workload> {
         let kept = self.store.get(&input::uid(&view.metadata))?;
         (kept.version() < input::version(&view.metadata)).then(|| kept.view())
     }
