@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::checks::{answer, ask_for, set_active, states};
 use super::support::racks::node_object;
 use super::support::{World, pytorch};
-use super::{GROUP, activate, config, pair, said};
+use super::{GROUP, activate, config, pair, running, said};
 
 const NODE: &str = "n1";
 /// No autoscaler takes a node away of which this is true.
@@ -86,8 +86,9 @@ impl<'a> Scheduler<'a> {
         self.world.cluster.store("scheduler").update(&nodes, "", NODE, Part::Main, mark).await.unwrap();
     }
 
-    /// The pods have come: those that ask for what is held for them are bound, and with any other the hold ends.
-    async fn verify(&mut self, pods: &[String]) -> usize {
+    /// The pods of a job have come: those that ask for what is held for them are bound, and with any other the hold ends. When all
+    /// are bound, the job runs.
+    async fn verify(&mut self, job: &str, pods: &[String]) {
         let mut bound = 0;
         for name in pods {
             let pod = self.world.get("", "pods", name).unwrap();
@@ -108,8 +109,11 @@ impl<'a> Scheduler<'a> {
             self.world.bind(name, NODE).await;
             bound += 1;
         }
+        if bound == pods.len() {
+            running(self.world, job, true).await;
+        }
         self.shield().await;
-        bound
+        self.world.settle().await;
     }
 }
 
@@ -168,7 +172,8 @@ async fn pods_come_with_the_key_of_the_place_that_is_held_for_them() {
     assert!(world.is("second", "QuotaReserved") && !world.is("second", "Admitted"));
     assert!(world.is_suspended("second"));
     let pods = make_pods(&world, "first", |_| {}).await;
-    assert_eq!(scheduler.verify(&pods).await, 3);
+    scheduler.verify("first", &pods).await;
+    assert!(pods.iter().all(|name| world.get("", "pods", name).unwrap()["spec"]["nodeName"] == NODE));
 
     let id = GroupResource::new("kubeflow.org", "pytorchjobs");
     world.cluster.store("user").delete(&id, "team", "first", Default::default()).await.unwrap();
@@ -177,25 +182,29 @@ async fn pods_come_with_the_key_of_the_place_that_is_held_for_them() {
     assert!(world.is("second", "Admitted"));
 }
 
-/// More than was asked for comes (a sidecar): nothing is bound, and the time that pods have to get ready ends it.
+/// More than was asked for comes (a sidecar): the scheduler binds nothing, and the time that pods have to get ready ends it.
 #[tokio::test(start_paused = true)]
 async fn pods_that_ask_for_more_than_is_held_wait_until_their_admission_ends() {
-    let world = World::new(false).await;
-    let mut scheduler = Scheduler::beside(&world, 4, &[]).await;
-    world.start_with("layer1", config("waitForPodsReady: { timeout: 5m }\n"));
-    submit(&world, "first").await;
-    scheduler.look_at("first").await;
-    let with_sidecar = |pod: &mut Value| {
-        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
-        containers.push(
-            json!({ "name": "sidecar", "image": "x", "resources": { "limits": { "nvidia.com/gpu": 1 } } }),
-        );
-    };
-    let pods = make_pods(&world, "first", with_sidecar).await;
-    assert_eq!(scheduler.verify(&pods).await, 0);
-    assert_eq!(scheduler.free(), 4, "the hold is released");
-    world.pass(300).await;
-    assert_eq!(said(&world, "first", "Evicted"), pair("True", "PodsReadyTimeout"));
+    for has_sidecar in [false, true] {
+        let world = World::new(false).await;
+        let mut scheduler = Scheduler::beside(&world, 4, &[]).await;
+        world.start_with("layer1", config("waitForPodsReady: { timeout: 5m }\n"));
+        submit(&world, "first").await;
+        scheduler.look_at("first").await;
+        let change = |pod: &mut Value| {
+            if has_sidecar {
+                let limits = json!({ "limits": { "nvidia.com/gpu": 1 } });
+                let sidecar = json!({ "name": "sidecar", "image": "x", "resources": limits });
+                pod["spec"]["containers"].as_array_mut().unwrap().push(sidecar);
+            }
+        };
+        let pods = make_pods(&world, "first", change).await;
+        scheduler.verify("first", &pods).await;
+        world.pass(300).await;
+        let evicted =
+            world.workload("first").unwrap()["status"]["schedulingStats"]["evictions"][0]["reason"].clone();
+        assert_eq!(evicted, if has_sidecar { json!("PodsReadyTimeout") } else { Value::Null });
+    }
 }
 
 /// The node has failed while another check was awaited.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission_controller::jobs::TABLE;
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
@@ -240,11 +241,11 @@ async fn begins(
     let applier = &world.running()?.applier;
     wait("what was submitted to be let go", SOON, async || {
         for object in submitted {
-            if is_held(&applier.read(object).await?.data) {
+            if is_suspended(&applier.read(object).await?) {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(!pods(world).await?.iter().any(is_held))
     })
     .await?;
     for workload in admitted {
@@ -260,13 +261,29 @@ async fn begins(
     if setup.nodes { go_to_their_nodes(world, admitted).await } else { Ok(()) }
 }
 
-/// Whether it is suspended, or a pod behind one of Kueue's gates.
-fn is_held(object: &Value) -> bool {
-    let is_suspended = |at: &&str| object.pointer(at) == Some(&json!(true));
-    let gates = object.pointer("/spec/schedulingGates").and_then(Value::as_array).into_iter().flatten();
-    let mut names = gates.filter_map(|gate| gate["name"].as_str());
-    ["/spec/suspend", "/spec/runPolicy/suspend"].iter().any(is_suspended)
-        || names.any(|name| name.starts_with("kueue.x-k8s.io/"))
+/// Whether a job is suspended, where its kind says that.
+fn is_suspended(object: &DynamicObject) -> bool {
+    let types = object.types.clone().unwrap_or_default();
+    let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+    let kind = TABLE.iter().find(|kind| kind.is(group, &types.kind) && !kind.suspend.is_empty());
+    kind.is_some_and(|kind| object.data.pointer(kind.suspend) == Some(&json!(true)))
+}
+
+/// Whether a pod is behind one of Kueue's gates.
+fn is_held(pod: &Value) -> bool {
+    let gates = pod["spec"]["schedulingGates"].as_array().into_iter().flatten();
+    gates.filter_map(|gate| gate["name"].as_str()).any(|name| name.starts_with("kueue.x-k8s.io/"))
+}
+
+async fn pods(world: &World) -> Result<Vec<Value>> {
+    of_samples(get(&world.running()?.plane.client, "/api/v1/pods").await?)
+}
+
+/// Those of a list that are where the samples are.
+fn of_samples(list: Value) -> Result<Vec<Value>> {
+    let all = list["items"].as_array().context("a list")?;
+    let is_there = |one: &&Value| NAMESPACES.iter().any(|name| one["metadata"]["namespace"] == **name);
+    Ok(all.iter().filter(is_there).cloned().collect())
 }
 
 /// The pods that Kubernetes' own controller makes of Jobs are each sent to a node, and those that have to be together to one rack.
@@ -279,11 +296,10 @@ async fn go_to_their_nodes(world: &World, admitted: &[Value]) -> Result<()> {
     let wanted = workload["spec"]["podSets"][0]["count"].as_u64().context("a count")?;
     let mut hosts = Vec::new();
     let sent = wait("its pods to be sent to nodes", SOON, async || {
-        let pods = get(&world.running()?.plane.client, "/api/v1/namespaces/default/pods").await?;
-        let pods = pods["items"].as_array().into_iter().flatten().filter(|pod| !is_held(pod));
+        let pods = pods(world).await?;
         let host =
             |pod: &Value| pod["spec"]["nodeSelector"]["kubernetes.io/hostname"].as_str().map(str::to_owned);
-        hosts = pods.filter_map(host).collect();
+        hosts = pods.iter().filter(|pod| !is_held(pod)).filter_map(host).collect();
         Ok(hosts.len() as u64 == wanted)
     });
     sent.await.with_context(|| format!("{hosts:?} of {wanted}"))?;
@@ -297,10 +313,7 @@ async fn go_to_their_nodes(world: &World, admitted: &[Value]) -> Result<()> {
 }
 
 async fn workloads(world: &World) -> Result<Vec<Value>> {
-    let all = get(&world.running()?.plane.client, WORKLOADS).await?;
-    let all = all["items"].as_array().into_iter().flatten();
-    let of_samples = |one: &&Value| NAMESPACES.iter().any(|name| one["metadata"]["namespace"] == **name);
-    Ok(all.filter(of_samples).cloned().collect())
+    of_samples(get(&world.running()?.plane.client, WORKLOADS).await?)
 }
 
 /// Deletes what was made, the last first, and waits until it and its Workloads are gone.
@@ -330,12 +343,15 @@ fn rack_of(host: &str) -> Option<String> {
     Some(format!("r{}", number / 2))
 }
 
-/// A node with eight GPUs, two in each rack.
+/// A node with eight GPUs, two in each rack. Kubernetes' controller remembers when one of that name was heard of last.
 fn node(number: usize) -> Value {
     let name = format!("rack-node-{number}");
+    let now = kit::Clock::System.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "E2E", "message": "",
+        "lastHeartbeatTime": now, "lastTransitionTime": now});
     let holds = json!({"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"});
     json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "cloud.provider.com/node-group": "tas-group",
             "cloud.provider.com/topology-block": "b0", "cloud.provider.com/topology-rack": rack_of(&name)}},
-        "status": {"allocatable": holds, "capacity": holds, "conditions": [{"type": "Ready", "status": "True"}]}})
+        "status": {"allocatable": holds, "capacity": holds, "conditions": [ready]}})
 }

@@ -1,12 +1,15 @@
 //! Shadow mode as an administrator starts it, beside a program that decides (ours, in Kueue's place), and on a recording of the
 //! same time.
 
-use std::process::Command;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use control_plane::page;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::cluster::wait;
@@ -16,7 +19,7 @@ use crate::stack;
 use crate::world::World;
 
 /// What the other has for doing the same.
-const PATIENCE: &str = "5";
+const PATIENCE: &str = "20";
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn all() -> Vec<Test> {
@@ -36,13 +39,15 @@ async fn test(world: &World) -> Result<Outcome> {
         for object in queue() {
             made.push(applier.must(&object).await?);
         }
-        let (recording, jobs) = beside(world).await?;
-        made.extend(jobs);
+        let recording = beside(world, &mut made).await?;
         replay(world, &recording)
     };
     let outcome = outcome.await;
     for object in made.iter().rev() {
-        applier.delete(object).await?;
+        let cleared = applier.delete(object).await;
+        if outcome.is_ok() {
+            cleared?;
+        }
     }
     outcome.map(|()| Outcome::Passed)
 }
@@ -66,8 +71,8 @@ fn job(name: &str, cpu: u32) -> Value {
         "spec": {"suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}})
 }
 
-/// Starts both, has one job admitted and one told why not, and ends both: the recording, and the jobs.
-async fn beside(world: &World) -> Result<(std::path::PathBuf, Vec<kube::api::DynamicObject>)> {
+/// Starts both, has one job admitted and one told why not, and ends both: the recording.
+async fn beside(world: &World, made: &mut Vec<DynamicObject>) -> Result<PathBuf> {
     let (admin, recording) = (free_port()?, world.work.join("events.jsonl"));
     let kubeconfig = world.work.join("control-plane").join(format!("{}.kubeconfig", stack::ADMISSION));
     let start = |name: &str, arguments: &[String]| {
@@ -81,15 +86,14 @@ async fn beside(world: &World) -> Result<(std::path::PathBuf, Vec<kube::api::Dyn
     wait("both to have seen everything", SOON, async || {
         shadow.alive()?;
         recorder.alive()?;
-        let text = std::fs::read_to_string(&recording).unwrap_or_default();
-        let is_last = |line: &str| line.contains("SYNCED") && line.contains("\"Workload\"");
-        Ok(page(admin, "/readyz").await?.0 == 200 && text.lines().any(is_last))
+        // One that breaks off before everything was listed is refused.
+        let is_whole = played(world, &recording, &[])?.status.success();
+        Ok(is_whole && page(admin, "/readyz").await?.0 == 200)
     })
     .await?;
     let applier = &world.running()?.applier;
-    let mut jobs = Vec::new();
     for (name, cpu) in [("fits", 1), ("exceeds", 9)] {
-        jobs.push(applier.must(&job(name, cpu)).await?);
+        made.push(applier.must(&job(name, cpu)).await?);
     }
     let mut last = String::new();
     let compared = wait("both decisions to be compared", SOON, async || {
@@ -103,18 +107,18 @@ async fn beside(world: &World) -> Result<(std::path::PathBuf, Vec<kube::api::Dyn
     compared.await.with_context(|| last.clone())?;
     let rows = page(admin, "/debug/shadow").await?.1;
     ensure!(rows.starts_with("TIME") && rows.lines().count() == 1, "nothing differs: {rows}");
+    // What the one has seen the other sees, too, and its time is over for both.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     recorder.interrupt(SOON).await?;
     shadow.interrupt(SOON).await?;
-    ensure!(shadow.log_end(20).contains("TIME"), "its rows are on standard output");
-    Ok((recording, jobs))
+    ensure!(shadow.log_end(usize::MAX).contains("TIME"), "its rows are on standard output");
+    Ok(recording)
 }
 
-fn replay(world: &World, recording: &std::path::Path) -> Result<()> {
+fn replay(world: &World, recording: &Path) -> Result<()> {
     let config = world.work.join("replay.yaml");
     std::fs::write(&config, json!({"multiKueue": {"gcInterval": "1m"}}).to_string())?;
-    let mut command = Command::new(world.tools.get(stack::ADMISSION)?);
-    command.arg("--replay").arg(recording).arg("--config").arg(&config).args(["--patience", PATIENCE]);
-    let done = command.output()?;
+    let done = played(world, recording, &["--config".as_ref(), config.as_ref()])?;
     let (said, complained) = (String::from_utf8(done.stdout)?, String::from_utf8(done.stderr)?);
     ensure!(done.status.success(), "{}: {complained}", done.status);
     ensure!(said.starts_with("TIME"), "{said}");
@@ -122,7 +126,13 @@ fn replay(world: &World, recording: &std::path::Path) -> Result<()> {
     let is_alike = rest == "decisions are the same, 0 differ, 0 were open at the end";
     ensure!(same.parse::<u64>()? >= 2 && is_alike, "{said}");
     ensure!(complained.contains("multiKueue"), "settings that are not supported are named: {complained:?}");
-    let missing = Command::new(world.tools.get(stack::ADMISSION)?).args(["--replay", "/nowhere"]).output()?;
+    let missing = played(world, Path::new("/nowhere"), &[])?;
     ensure!(missing.status.code() == Some(2), "{}", missing.status);
     Ok(())
+}
+
+fn played(world: &World, recording: &Path, more: &[&OsStr]) -> Result<Output> {
+    let mut command = Command::new(world.tools.get(stack::ADMISSION)?);
+    command.arg("--replay").arg(recording).args(["--patience", PATIENCE]).args(more);
+    Ok(command.output()?)
 }
