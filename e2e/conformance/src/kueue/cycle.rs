@@ -451,7 +451,7 @@ pub(crate) fn comparable(object: &Value) -> Value {
     object
 }
 
-/// Sentences are not compared: there is one, or there is none.
+/// Sentences are not compared: where there is one, one has to be.
 fn only_whether_it_speaks(said: &mut Value) {
     if said["message"].as_str().is_some_and(|words| !words.is_empty()) {
         said["message"] = json!("some words");
@@ -476,7 +476,8 @@ pub(crate) fn differences(what: &str, wanted: &Value, given: &Value) -> Result<(
 }
 
 fn compare(path: &str, wanted: &Value, given: &Value, found: &mut Vec<String>) {
-    if is_empty(wanted) && is_empty(given) {
+    // The API wants a message of every condition: a table without one does not compare it.
+    if is_empty(wanted) && (is_empty(given) || path.ends_with(".message")) {
         return;
     }
     match (wanted, given) {
@@ -514,5 +515,19 @@ mod tests {
         assert!(differences("admission", &used("1G"), &used("1Gi")).is_err());
         let flavor = |name: &str| json!({ "flavors": { "memory": name } });
         assert!(differences("admission", &flavor("1k"), &flavor("1000")).is_err());
+    }
+
+    #[test]
+    fn a_message_that_is_wanted_has_to_be_there() {
+        let says = |words: &str| {
+            let condition = json!({ "type": "QuotaReserved", "message": words });
+            comparable(&json!({ "metadata": {}, "status": { "conditions": [condition] } }))
+        };
+        for (wanted, given, is_alike) in
+            [("theirs", "ours", true), ("theirs", "", false), ("", "ours", true), ("", "", true)]
+        {
+            let found = differences("w", &says(wanted), &says(given));
+            assert_eq!(found.is_ok(), is_alike, "{wanted:?} {given:?}: {found:?}");
+        }
     }
 }
