@@ -1,8 +1,10 @@
 //! Processes of one run: started with a log file, noted by id, ended with the run.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -124,7 +126,40 @@ impl Drop for Process {
     }
 }
 
-/// A TCP port of 127.0.0.1 that was free a moment ago.
+/// Below the ports that Linux gives to connections (`net.ipv4.ip_local_port_range`, from 32768), and those of NodePorts.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+/// So many were looked at.
+static LOOKED_AT: AtomicU16 = AtomicU16::new(0);
+
+/// A TCP port that is free, and is given to nobody else here. No connection takes it before whoever is to listen there does, as
+/// one of those that the kernel chooses may.
+///
+/// # Errors
+/// None is free.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let length = PORTS.end - PORTS.start;
+    // Runs beside this one begin elsewhere.
+    let begin = u16::try_from(std::process::id().wrapping_mul(131) % u32::from(length))?;
+    for _ in 0..length {
+        let next = LOOKED_AT.fetch_add(1, Ordering::Relaxed) % length;
+        let port = PORTS.start + (begin + next) % length;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_not_while_somebody_listens() {
+        let first = free_port().unwrap();
+        let taken = TcpListener::bind(("127.0.0.1", first + 1));
+        let others: Vec<u16> = (0..10).map(|_| free_port().unwrap()).collect();
+        assert!(others.iter().all(|port| PORTS.contains(port) && *port != first));
+        assert!(taken.is_err() || !others.contains(&(first + 1)));
+    }
 }
