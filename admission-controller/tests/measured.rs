@@ -8,23 +8,9 @@ use std::path::Path;
 
 use admission_controller::{Config, Configuration};
 use serde_json::{Value, json};
-use support::World;
+use support::{World, says};
 
 const GROUP: &str = "kueue.x-k8s.io";
-
-/// Counts and sums of what is measured, and whatever else is told, without what Prometheus reads of it.
-async fn told(world: &World) -> Vec<String> {
-    let text = world.metrics().await;
-    let is_told = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
-    text.lines().filter(is_told).map(str::to_owned).collect()
-}
-
-async fn says(world: &World, lines: &[&str]) {
-    let told = told(world).await;
-    for line in lines {
-        assert!(told.iter().any(|one| one == line), "{line} is not in\n{}", told.join("\n"));
-    }
-}
 
 async fn passes(world: &World, job: &str) {
     let name = world.workload_name(job);
@@ -78,11 +64,11 @@ async fn each_step_is_measured_and_each_return_counted() {
         for (prefix, labels) in [("kueue_", queue), ("kueue_local_queue_", local)] {
             let sum = format!("{prefix}{step}_sum{{{labels} {seconds}.0");
             let count = format!("{prefix}{step}_count{{{labels} 1");
-            says(&world, &[&sum, &count]).await;
+            says(&world.metrics().await, &[&sum, &count]);
         }
     }
     says(
-        &world,
+        &world.metrics().await,
         &[
             r#"kueue_admission_attempts_total{result="inadmissible",replica_role="leader"} 1"#,
             r#"kueue_admission_attempts_total{result="success",replica_role="leader"} 1"#,
@@ -92,8 +78,7 @@ async fn each_step_is_measured_and_each_return_counted() {
             r#"kueue_local_queue_resource_reservation{name="a",namespace="team",flavor="a100",resource="nvidia.com/gpu",replica_role="leader"} 2.0"#,
             r#"kueue_cluster_queue_resource_reservation{cluster_queue="a",cohort="",flavor="a100",resource="nvidia.com/gpu",replica_role="leader"} 2.0"#,
         ],
-    )
-    .await;
+    );
 
     for _ in 0..2 {
         for policy in ["HoldAndDrain", "None"] {
@@ -106,13 +91,12 @@ async fn each_step_is_measured_and_each_return_counted() {
     }
     let why = r#"reason="ClusterQueueStopped",underlying_cause="",priority_class="",replica_role="leader"}"#;
     says(
-        &world,
+        &world.metrics().await,
         &[
             &format!(r#"kueue_evicted_workloads_total{{cluster_queue="a",{why} 2"#),
             &format!(r#"kueue_evicted_workloads_once_total{{cluster_queue="a",{why} 1"#),
             &format!(r#"kueue_local_queue_evicted_workloads_total{{name="a",namespace="team",{why} 2"#),
             &format!("kueue_quota_reserved_workloads_total{{{queue} 3"),
         ],
-    )
-    .await;
+    );
 }

@@ -15,7 +15,7 @@ use cluster_sim::GroupResource;
 use cluster_sim::faults::{Aim, WatchFault};
 use model::quantity::Quantity;
 use serde_json::json;
-use support::World;
+use support::{World, says, without_buckets};
 
 #[tokio::test(start_paused = true)]
 async fn queues_and_workloads_are_counted_by_kueues_names() {
@@ -416,17 +416,6 @@ async fn quotas_and_their_use_are_told_where_that_is_wanted() {
     world.cluster.store("user").delete(&queues, "", "a", Default::default()).await.unwrap();
     world.settle().await;
     assert!(!world.metrics().await.contains(r#"{cluster_queue="a""#));
-}
-
-fn says(text: &str, lines: &[&str]) {
-    for line in lines {
-        assert!(text.lines().any(|one| one == *line), "{line} is not in\n{}", without_buckets(text));
-    }
-}
-
-fn without_buckets(text: &str) -> String {
-    let worth = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
-    text.lines().filter(worth).map(|line| format!("{line}\n")).collect()
 }
 
 /// What is told of LocalQueues that the configuration selects, and of the cohorts above.

@@ -28,7 +28,7 @@ pub use read::{
     Finish, JobPodSet, JobView, MAX_POD_SETS, comes_in_stages, field, of_child, parallel, read, templates,
 };
 pub use ready::are_ready;
-pub(crate) use schedulers::DEFAULT_SCHEDULER;
+pub(crate) use schedulers::is_unchosen;
 pub use schedulers::{other_scheduler, other_schedulers};
 pub(crate) use start::set;
 pub use start::{

@@ -6,7 +6,12 @@ use super::table::Added;
 use super::{JobKind, JobObject, templates};
 
 /// Kubernetes' own scheduler, which places pods that name none.
-pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// Whether nobody chose a scheduler: none is named, or Kubernetes' own, as the API server fills it in.
+pub(crate) fn is_unchosen(scheduler: &str) -> bool {
+    scheduler.is_empty() || scheduler == DEFAULT_SCHEDULER
+}
 
 /// The schedulers that the pods of a job are given to, other than the one of the name `ours`; none where `ours` is empty, since
 /// jobs are left as they are then.
@@ -14,7 +19,7 @@ pub fn other_schedulers(kind: &JobKind, object: &JobObject, ours: &str) -> BTree
     // These pods are named ours by the webhook that sees their label.
     let is_named_late = matches!(kind.added, Added::RuntimePatches);
     let other = |template: &String| match object.text(&format!("{template}/spec/schedulerName")) {
-        "" | DEFAULT_SCHEDULER if is_named_late => None,
+        name if is_named_late && is_unchosen(name) => None,
         name => other(name, ours),
     };
     templates(kind, object).iter().filter_map(other).collect()

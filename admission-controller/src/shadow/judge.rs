@@ -238,6 +238,14 @@ impl Judge {
         self.opinions.insert(uid, Held { opinion, id, due });
     }
 
+    /// What a workload has, as Kueue wrote it.
+    fn held(&self, uid: &Uid) -> Option<Admission> {
+        match self.engine.explain(uid)?.state {
+            WorkloadState::Holding(theirs) => Some(theirs),
+            _ => None,
+        }
+    }
+
     fn admitted_there(
         &mut self,
         uid: &Uid,
@@ -249,9 +257,7 @@ impl Judge {
         self.reasons_due.remove(uid);
         // Kueue may have taken longer than it was given, which was told.
         let was_told = self.overdue.remove(uid);
-        let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
-            return;
-        };
+        let Some(theirs) = self.held(uid) else { return };
         let ours = match opinion.map(|held| held.opinion) {
             Some(Opinion::Admit(ours)) if alike(&ours, &theirs) => {
                 self.report.same(Question::Admission);
@@ -274,9 +280,7 @@ impl Judge {
         now: Timestamp,
     ) {
         let was_told = self.misplaced.remove(uid);
-        let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state) else {
-            return;
-        };
+        let Some(theirs) = self.held(uid) else { return };
         if places(&theirs).is_none() {
             return;
         }
@@ -359,10 +363,7 @@ impl Judge {
                 self.differs(Question::Admission, &view, admission(&ours), theirs, now);
             }
             Opinion::Place(ours) => {
-                let Some(WorkloadState::Holding(theirs)) = self.engine.explain(uid).map(|one| one.state)
-                else {
-                    return;
-                };
+                let Some(theirs) = self.held(uid) else { return };
                 let (here, there) = (places(&ours), places(&theirs));
                 if here != there && self.misplaced.insert(uid.clone()) {
                     self.differs(Question::Placement, &view, told(here), told(there), now);

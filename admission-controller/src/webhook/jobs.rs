@@ -13,7 +13,7 @@ use super::{Site, filled, owners, pods, topology};
 use crate::config::Configuration;
 use crate::jobs::table::Added;
 use crate::jobs::{
-    DEFAULT_SCHEDULER, JobKind, JobObject, JobView, add_gate, begin_runtime_patches, read, templates,
+    JobKind, JobObject, JobView, add_gate, begin_runtime_patches, is_unchosen, read, templates,
 };
 use crate::pods::{Member, POD};
 
@@ -70,7 +70,7 @@ pub(super) fn mutate(site: &Site, request: &Request) -> Verdict {
         let pointer = format!("{template}/spec/schedulerName");
         let chosen = changed.pointer(&pointer).and_then(Value::as_str).unwrap_or_default();
         let nobody_chose = match is_new {
-            true => chosen.is_empty() || chosen == DEFAULT_SCHEDULER,
+            true => is_unchosen(chosen),
             // Given again where an edit dropped it, and to templates that are new. Others may be immutable.
             false => {
                 let was = request.old.pointer(&pointer).and_then(Value::as_str);

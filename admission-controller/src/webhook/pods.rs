@@ -9,7 +9,7 @@ use super::review::{Request, Verdict};
 use super::rules::{self, Subject};
 use super::{Site, filled, topology};
 use crate::config::Configuration;
-use crate::jobs::{DEFAULT_SCHEDULER, JobObject, controller_of};
+use crate::jobs::{JobObject, controller_of, is_unchosen};
 use crate::pods::{self, Member, POD, PodOwner, prebuilt};
 
 /// A managed pod is created with a gate, with what tells its shape, and, where nobody else answers for it, with a finalizer.
@@ -82,7 +82,7 @@ fn gate(config: &Configuration, changed: &mut Value, pod: &JobObject) {
 fn name_scheduler(config: &Configuration, changed: &mut Value) {
     const AT: &str = "/spec/schedulerName";
     let chosen = changed.pointer(AT).and_then(Value::as_str).unwrap_or_default();
-    if (chosen.is_empty() || chosen == DEFAULT_SCHEDULER) && !config.scheduler_name.is_empty() {
+    if is_unchosen(chosen) && !config.scheduler_name.is_empty() {
         set_existing_parent(changed, AT, json!(config.scheduler_name));
     }
 }

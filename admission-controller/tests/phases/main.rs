@@ -293,9 +293,7 @@ async fn a_waiting_workload_that_is_deactivated_says_so() {
 /// What runs is taken back, and comes again when the queue is open.
 #[tokio::test(start_paused = true)]
 async fn a_local_queue_that_is_drained_gives_its_quota_back() {
-    let world = World::new(false).await;
-    world.queue("a", "", json!({ "nominalQuota": 4 }), json!({})).await;
-    world.start("layer1");
+    let world = World::running(4).await;
     world.pytorch("llama", "a", 4).await;
     world.settle().await;
     assert!(world.is("llama", "Admitted"));

@@ -493,6 +493,19 @@ pub(crate) fn workloads() -> GroupResource {
     GroupResource::new("kueue.x-k8s.io", "workloads")
 }
 
+/// These lines are among the metrics.
+pub(crate) fn says(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(text.lines().any(|one| one == *line), "{line} is not in\n{}", without_buckets(text));
+    }
+}
+
+/// What is told but for what Prometheus reads of it: buckets and comments.
+pub(crate) fn without_buckets(text: &str) -> String {
+    let worth = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+    text.lines().filter(worth).map(|line| format!("{line}\n")).collect()
+}
+
 pub(crate) fn pytorch(name: &str, queue: &str, workers: i64) -> Value {
     json!({
         "metadata": { "name": name, "namespace": "team", "labels": { "kueue.x-k8s.io/queue-name": queue } },
