@@ -326,9 +326,7 @@ impl Controller {
     }
 
     fn explained(&self) -> serde_json::Value {
-        let (object, others) =
-            (|uid: &Uid| self.world.workloads.get(uid), |uid: &Uid| self.world.other_schedulers(uid));
-        explain::state(&self.known(&object, &others), self.leads)
+        self.knowing(|known| explain::state(known, self.leads))
     }
 
     fn explained_closely(&mut self, namespace: &str, name: &str) -> Option<serde_json::Value> {
@@ -338,19 +336,19 @@ impl Controller {
         let called = self.world.workloads.called(namespace, name).into_iter().take(MOST_LOOKED_AT);
         let found: Vec<_> = called.map(|uid| (uid.clone(), self.engine.outlook(&uid))).collect();
         let queues = self.world.local_queues_of(namespace);
-        let (object, others) =
-            (|uid: &Uid| self.world.workloads.get(uid), |uid: &Uid| self.world.other_schedulers(uid));
-        let told = explain::closely(&self.known(&object, &others), &found, &queues);
+        let told = self.knowing(|known| explain::closely(known, &found, &queues));
         let jobs = if told.is_empty() { self.without_workload(namespace, name) } else { Vec::new() };
         Some(serde_json::json!({ "leader": self.leads, "workloads": told, "jobs": jobs }))
     }
 
-    fn known<'a>(
-        &'a self,
-        object: &'a dyn Fn(&Uid) -> Option<Workload>,
-        others: &'a dyn Fn(&Uid) -> BTreeSet<String>,
-    ) -> explain::Known<'a> {
-        explain::Known { engine: &self.engine, object, others, pods_ready: self.world.rules.pods_ready() }
+    /// What is told of workloads by what is known of them here.
+    fn knowing<T>(&self, tell: impl FnOnce(&explain::Known<'_>) -> T) -> T {
+        tell(&explain::Known {
+            engine: &self.engine,
+            object: &|uid| self.world.workloads.get(uid),
+            pods_ready: self.world.rules.pods_ready(),
+            others: &|uid| self.world.other_schedulers(uid),
+        })
     }
 
     /// Whether this replica leads and has seen everything.

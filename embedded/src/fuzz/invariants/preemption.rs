@@ -295,7 +295,6 @@ fn changes_quota(write: &Write) -> bool {
 
 #[cfg(test)]
 mod tests {
-
     use cluster_sim::Verb;
     use serde_json::json;
 
